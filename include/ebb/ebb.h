@@ -1,0 +1,375 @@
+/* Ebb: moves activations out of device memory in the forward pass and brings them back before the backward
+ * pass needs them. This header is the manual of the C ABI (C11). SPDX-License-Identifier: Apache-2.0
+ *
+ * One activation's life, borrow form:
+ *
+ *     ebb_offload      the caller hands over memory, its producer stream and a deleter. Ebb copies it to pinned
+ *                      host memory behind the producer, and when device memory is wanted makes the home stream
+ *                      wait for that copy and runs the deleter ("the source is given up").
+ *     ebb_reload       gives back a pointer and a claim. The consumer stream waits until the bytes are there.
+ *     ebb_return       ends the claim: the memory may be reused behind the named stream.
+ *     ebb_release      ends the activation.
+ *
+ * Rules that hold for every function
+ * - Status: all but ebb_status_name, ebb_last_error and ebb_build_info return an ebb_status. On anything but
+ *   EBB_OK the calling thread's ebb_last_error() says what, how much and what to do; out parameters are then
+ *   untouched unless said otherwise. Failures in the background (a copy, a checksum) stay on the runtime and are
+ *   returned, once, by the next call that returns a status for it.
+ * - Structs start with struct_size = sizeof(the struct). They grow at the end only; zero in a field means its
+ *   default. A struct larger than this library knows must have only zeros in the unknown tail.
+ * - Streams are 64-bit numbers: EBB_STREAM_DEFAULT, EBB_STREAM_LEGACY, EBB_STREAM_PER_THREAD, EBB_STREAM_CALLING_THREAD,
+ *   or the device's own (a cudaStream_t's value; ebb_host_stream_create). Every call names its streams, none is
+ *   remembered beyond the activation it was named for: the caller keeps a stream alive until that activation is
+ *   released and, if it was released through ebb_drop or a DLPack deleter, until the next call. Ebb never destroys,
+ *   synchronises or changes a caller's stream.
+ * - EBB_STREAM_CALLING_THREAD is for callers that compute on the thread itself. As producer: the bytes are there. As
+ *   consumer: call ebb_wait before reading. As home: sources are given up by the same counts, their deleters run
+ *   once the copy is done, in a later call on any thread or in ebb_wait_room, which blocks for it. As last
+ *   stream of a return: the last use is over.
+ * - No call blocks the host except ebb_runtime_create, ebb_runtime_close, growth of memory during the first
+ *   recorded step, and the functions named wait or synchronize.
+ * - Thread-safety: every function may be called from any thread at any time, also on one runtime; calls on one
+ *   runtime are taken one after the other. ebb_runtime_close must be the last call on its runtime. The scope
+ *   stack belongs to (runtime, thread).
+ * - Callbacks (deleters, allocators, log and text sinks) run only inside a caller's call, with no lock held,
+ *   and may call Ebb again. They must not throw.
+ * - Sizes are bytes, times nanoseconds, rates bytes per second.
+ */
+#ifndef EBB_EBB_H
+#define EBB_EBB_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define EBB_API __declspec(dllimport)
+#else
+#define EBB_API __attribute__((visibility("default")))
+#endif
+
+#define EBB_VERSION_MAJOR 0
+#define EBB_VERSION_MINOR 1
+#define EBB_VERSION_PATCH 0
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------------------------------------- status -- */
+
+/* The list is frozen: numbers never change, new ones are appended. */
+typedef int32_t ebb_status;
+enum {
+    EBB_OK = 0,
+    EBB_INVALID_ARGUMENT = 1,      /* an argument cannot be right; nothing was done */
+    EBB_STALE_HANDLE = 2,          /* the activation or claim ended before, or never was */
+    EBB_WRONG_STATE = 3,           /* the call does not fit what happened before */
+    EBB_NO_SLOT = 4,               /* no staging room: return a claim, or use ebb_reload_into */
+    EBB_RECOMPUTE = 5,             /* placement is recompute: the caller computes it again */
+    EBB_OUT_OF_DEVICE_MEMORY = 6,
+    EBB_OUT_OF_HOST_MEMORY = 7,    /* pinned cap, refused pinning, or the control group's limit */
+    EBB_BUSY = 8,                  /* live activations at close */
+    EBB_DEVICE_ERROR = 9,          /* the device refused a call; the text has its reason */
+    EBB_DATA_MISMATCH = 10,        /* verify mode: a checksum differs */
+    EBB_UNSUPPORTED = 11,          /* not on this device, or not in this build */
+    EBB_INTERNAL = 12              /* an exception or a broken invariant of ours: please report it */
+};
+
+/* The constant's name ("EBB_NO_SLOT"), or "EBB_UNKNOWN_STATUS". Never null. */
+EBB_API const char *ebb_status_name(ebb_status status);
+/* Why the calling thread's last failing call failed; "" when none has. Valid until its next call. */
+EBB_API const char *ebb_last_error(void);
+/* Version, compiler, build type and the devices built in, on one line. */
+EBB_API const char *ebb_build_info(void);
+
+/* ----------------------------------------------------------------------------------------- identifiers -- */
+
+typedef struct ebb_runtime ebb_runtime; /* opaque; one device each */
+typedef uint64_t ebb_activation;        /* index and generation; 0 is never one */
+typedef uint64_t ebb_claim;             /* one reload that was not returned yet; 0 is never one */
+typedef uint64_t ebb_stream;
+
+#define EBB_STREAM_DEFAULT ((ebb_stream)0)
+#define EBB_STREAM_LEGACY ((ebb_stream)1)
+#define EBB_STREAM_PER_THREAD ((ebb_stream)2)
+#define EBB_STREAM_CALLING_THREAD (~(ebb_stream)0)
+
+/* --------------------------------------------------------------------------------------------- options -- */
+
+/* Stream-ordered allocator lent for staging (RMM's and PyTorch's shape). `home` is the home stream of the
+ * activation that the memory is for: the memory may be used behind that stream's point at the allocation,
+ * and after free behind its point then. alloc returns null to refuse: unclaimed prefetches are dropped and it
+ * is asked once more, then the reload is EBB_NO_SLOT. available_bytes may be null; it says what could be
+ * allocated now and is asked when the device budget is learned. */
+typedef struct ebb_allocator {
+    void *(*alloc)(void *context, uint64_t size_bytes, uint64_t alignment, ebb_stream home);
+    void (*free)(void *context, void *data, uint64_t size_bytes, ebb_stream home);
+    uint64_t (*available_bytes)(void *context);
+    void *context;
+} ebb_allocator;
+
+typedef int32_t ebb_log_level;
+enum { EBB_LOG_DEFAULT = 0, EBB_LOG_ERROR = 1, EBB_LOG_WARNING = 2, EBB_LOG_INFO = 3, EBB_LOG_DEBUG = 4 };
+
+/* One line, without a newline. */
+typedef void (*ebb_log_sink)(void *context, ebb_log_level level, const char *line);
+
+typedef int32_t ebb_switch;
+enum { EBB_SWITCH_DEFAULT = 0, EBB_OFF = 1, EBB_ON = 2 };
+
+/* Prefetch depth: how far reloads run ahead of their use. */
+#define EBB_PREFETCH_AUTO ((uint64_t)0)            /* as deep as the device budget allows (default) */
+#define EBB_PREFETCH_NONE (~(uint64_t)0)           /* no prefetch: a reload is copied when it is asked for */
+#define EBB_PREFETCH_LAYER (~(uint64_t)0 - 1)      /* the uses of one layer (one scope) ahead */
+
+/* Cap on the bytes of sources that were not given up yet. */
+#define EBB_SOURCES_AUTO ((uint64_t)0)             /* what the device budget allows (default) */
+#define EBB_SOURCES_NONE (~(uint64_t)0)            /* given up in the offload call: compute waits for the copy */
+
+/* Every field has an option of the same name in docs/environment.md: field, then environment, then default. */
+typedef struct ebb_runtime_options {
+    uint64_t struct_size;
+    const char *device;               /* "host", "null" or "auto" (default: the best that is present) */
+    int32_t device_ordinal;           /* which device of that kind */
+    uint32_t lanes;                   /* copy streams per direction, 1 to 8; default 1 */
+    uint64_t device_budget_bytes;     /* target for kept activations + sources not given up + staging; default learned */
+    uint64_t staging_bytes;           /* cap of the memory that reloads go to; default a share of the device budget */
+    uint64_t max_activation_bytes;    /* largest activation that will be offloaded; default learned in the first step */
+    uint64_t host_bytes;              /* cap of pinned memory; default from the control group's and system's limits */
+    uint64_t min_offload_bytes;       /* floor: smaller ones are kept; default 1 MiB; 1 for none */
+    const char *policy;               /* "offload" (default), "keep", or "pattern=value,...": see docs/concepts.md.
+                                         Values remat, device, offload as in MaxText; the first match counts */
+    uint64_t keep_last;               /* keep an activation when fewer than this many younger ones are produced
+                                         before its use: "the last k" of a forward pass; default 0 */
+    uint64_t prefetch_bytes;          /* depth in bytes, or one of EBB_PREFETCH_* */
+    uint64_t source_bytes;            /* cap in bytes, or one of EBB_SOURCES_* */
+    uint64_t chunk_bytes;             /* copies are cut into chunks of this size; default the device's */
+    uint32_t sample_every;            /* measure exposed time in one step of this many; default 16 */
+    ebb_switch verify;                /* checksums at offload, after the copy and after the reload; default off */
+    void *staging_memory;             /* lent device memory of staging_bytes, aligned to 512; null: our own */
+    const ebb_allocator *allocator;   /* lent allocator for staging, instead of a block; copied at create */
+    ebb_log_sink log;                 /* null: standard error */
+    void *log_context;
+    ebb_log_level log_level;          /* default EBB_LOG_WARNING */
+    uint32_t reserved;                /* must be zero */
+    /* The host device only. */
+    uint64_t host_device_bytes;       /* capacity of its device arena; default 1 GiB */
+    uint64_t host_d2h_bytes_per_second; /* rate limit of its link; default none */
+    uint64_t host_h2d_bytes_per_second;
+} ebb_runtime_options;
+
+/* ------------------------------------------------------------------------------------ runtime and steps -- */
+
+/* `options` may be null (all defaults). A malformed option or EBB_ variable fails and is named. May block. */
+EBB_API ebb_status ebb_runtime_create(const ebb_runtime_options *options, ebb_runtime **runtime);
+
+/* Waits for copies and frees everything. With live activations: EBB_BUSY, one of them named, and the runtime lives
+ * on; with EBB_CLOSE_FORCE they are dropped. Memory of claims still out is freed: it must not be used any more. A null runtime is EBB_OK. */
+enum { EBB_CLOSE_DEFAULT = 0, EBB_CLOSE_FORCE = 1 };
+EBB_API ebb_status ebb_runtime_close(ebb_runtime *runtime, uint32_t flags);
+
+/* Begins a step and ends the one before it. A training step is one optimizer step, with all its
+ * micro-batches. The first complete one is recorded (names, order, sizes); later ones are matched against it and
+ * prefetched. Evaluation neither reads nor changes the record. Before the first ebb_step, as in evaluation. */
+typedef int32_t ebb_phase;
+enum { EBB_PHASE_TRAIN = 1, EBB_PHASE_EVALUATE = 2 };
+EBB_API ebb_status ebb_step(ebb_runtime *runtime, ebb_phase phase);
+
+/* Names nest: an activation "gate" offloaded under scopes "decoder" and "layer.3" is "decoder/layer.3/gate".
+ * The innermost scope is what EBB_PREFETCH_LAYER calls a layer. Non-empty, up to 255 bytes, no '/'. */
+EBB_API ebb_status ebb_scope_push(ebb_runtime *runtime, const char *name);
+EBB_API ebb_status ebb_scope_pop(ebb_runtime *runtime);
+
+/* -------------------------------------------------------------------------------------------- activations -- */
+
+typedef int32_t ebb_placement;
+enum {
+    EBB_PLACE_BY_POLICY = 0, /* as argument only */
+    EBB_PLACE_KEEP = 1,
+    EBB_PLACE_OFFLOAD = 2,
+    EBB_PLACE_RECOMPUTE = 3
+};
+
+/* Why an activation was kept. */
+typedef int32_t ebb_reason;
+enum {
+    EBB_REASON_NONE = 0,             /* it was not kept */
+    EBB_REASON_POLICY = 1,           /* the policy or the caller says so */
+    EBB_REASON_FLOOR = 2,            /* smaller than min_offload_bytes */
+    EBB_REASON_LAST = 3,             /* one of the last keep_last */
+    EBB_REASON_NOT_RECOMPUTABLE = 4, /* the policy says remat, and the caller did not say how */
+    EBB_REASON_HOST_CAP = 5,         /* host_bytes reached: wanted, held */
+    EBB_REASON_PINNING = 6,          /* pinning was refused */
+    EBB_REASON_COPY_ERROR = 7,       /* the device refused the copy */
+    EBB_REASON_LARGER_THAN_SLOT = 8, /* larger than staging can ever hold */
+    EBB_REASON_INTEGRATED = 9        /* device memory is host memory: copying cannot pay */
+};
+
+enum {
+    EBB_OFFLOAD_CAN_RECOMPUTE = 1u << 0 /* the caller can compute it again; see recompute_from */
+};
+
+typedef struct ebb_offload_args {
+    uint64_t struct_size;
+    const char *name;               /* non-empty, up to 255 bytes, no '/'; with the scopes it names the activation */
+    void *data;                     /* device memory; may be null when size_bytes is 0 */
+    uint64_t size_bytes;
+    int32_t device_type;            /* DLPack's number of the memory's device; 0: the runtime's */
+    int32_t device_ordinal;
+    const ebb_stream *producers;    /* the streams that write it, 1 or more */
+    uint64_t producer_count;
+    const ebb_stream *home;         /* where the memory will be reused; null: the first producer */
+    void (*deleter)(void *context); /* runs exactly once, when the memory may be reused behind the home stream;
+                                       may be null */
+    void *deleter_context;
+    uint64_t micro_batch;           /* tell apart same-named activations of one step */
+    uint64_t stage;                 /* virtual pipeline stage */
+    uint64_t storage_id;            /* 0: none. With storage_version it says that saves of one id and version are
+                                       ranges of the same unchanged storage: a save inside a range that is
+                                       already copied shares the copy */
+    uint64_t storage_version;
+    uint32_t flags;                 /* EBB_OFFLOAD_* */
+    ebb_placement placement;        /* EBB_PLACE_BY_POLICY, or what the caller wants */
+    const ebb_activation *recompute_from; /* activations that recomputing reads; they live until this is released */
+    uint64_t recompute_from_count;
+    uint64_t recompute_cost_ns;     /* 0: measured between ebb_recompute_begin and _end */
+} ebb_offload_args;
+
+typedef struct ebb_offload_info {
+    uint64_t struct_size;
+    ebb_activation activation;
+    ebb_placement placement;        /* what was decided: KEEP, OFFLOAD or RECOMPUTE */
+    ebb_reason reason;              /* why it was kept */
+    uint64_t wanted_bytes;          /* with HOST_CAP, PINNING, LARGER_THAN_SLOT: what was wanted ... */
+    uint64_t held_bytes;            /* ... and what was held against which cap */
+    uint64_t cap_bytes;
+} ebb_offload_info;
+
+/* Borrow form. Fails only on misuse and has then taken nothing (the deleter will not run). Otherwise it gives a
+ * handle, and training goes on even where copying could not: the activation is kept and info says why. */
+EBB_API ebb_status ebb_offload(ebb_runtime *runtime, const ebb_offload_args *args, ebb_offload_info *info);
+
+/* DLPack form: data, size, device and deleter come from `tensor` (DLPack 1.x); args->data, size_bytes, deleter and
+ * deleter_context must be zero. The tensor must be contiguous in memory as a set of bytes (any permutation of
+ * a dense one); the strides come back on reload. Takes ownership only on EBB_OK. */
+struct DLManagedTensorVersioned;
+EBB_API ebb_status ebb_offload_dlpack(ebb_runtime *runtime, const ebb_offload_args *args,
+                                      struct DLManagedTensorVersioned *tensor, ebb_offload_info *info);
+
+/* Staged form: the bytes are copied through Ebb's own device memory on the first producer stream, so that the caller may
+ * reuse `data` behind that stream as soon as the call returns. deleter must be null. If there is no room for the staged copy:
+ * EBB_NO_SLOT, and nothing was taken. */
+EBB_API ebb_status ebb_offload_staged(ebb_runtime *runtime, const ebb_offload_args *args, ebb_offload_info *info);
+
+typedef struct ebb_reload_info {
+    uint64_t struct_size;
+    ebb_claim claim;
+    void *data;               /* device memory; congruent to the source's address modulo 512 */
+    uint64_t size_bytes;
+} ebb_reload_info;
+
+/* Makes `consumer` wait until the bytes are on the device and claims them. May be called again before the return
+ * (each claim is returned by itself) and after it (until release).
+ * EBB_NO_SLOT: no room; nothing was done; ebb_reload_into always works. EBB_RECOMPUTE: the caller computes it. */
+EBB_API ebb_status ebb_reload(ebb_runtime *runtime, ebb_activation activation, ebb_stream consumer,
+                              ebb_reload_info *info);
+
+/* The same into the caller's memory: written behind what is on `consumer` now, there when `consumer` goes on. No claim. */
+EBB_API ebb_status ebb_reload_into(ebb_runtime *runtime, ebb_activation activation, void *data,
+                                   uint64_t size_bytes, ebb_stream consumer);
+
+/* The same as a DLPack tensor with the shape, strides and dtype of the offloaded one (a byte vector when it was not
+ * offloaded from DLPack). Its deleter returns the claim; it may run on any thread at any time, also after close, and
+ * counts as a return on the consumer stream. */
+EBB_API ebb_status ebb_reload_dlpack(ebb_runtime *runtime, ebb_activation activation, ebb_stream consumer,
+                                     struct DLManagedTensorVersioned **tensor);
+
+/* Declares a further stream that reads what the claim gave: it waits for the bytes like the consumer. */
+EBB_API ebb_status ebb_use(ebb_runtime *runtime, ebb_claim claim, ebb_stream stream);
+
+/* Ends the claim. The memory is reused behind what is now on `last`, and on the streams of ebb_use. */
+EBB_API ebb_status ebb_return(ebb_runtime *runtime, ebb_claim claim, ebb_stream last);
+
+/* Ends the activation. A source that was not given up is given up now; claims still out keep their memory. An activation that others
+ * recompute from stays until they are released. */
+EBB_API ebb_status ebb_release(ebb_runtime *runtime, ebb_activation activation);
+
+/* ebb_release for garbage collectors: from any thread, at any time; only queues. The next call does the work. */
+EBB_API ebb_status ebb_drop(ebb_runtime *runtime, ebb_activation activation);
+
+/* Blocks until the bytes of the last reload are on the device (for EBB_STREAM_CALLING_THREAD as consumer). */
+EBB_API ebb_status ebb_wait(ebb_runtime *runtime, ebb_activation activation);
+
+/* Blocks until the copies of all given-up sources whose home is the calling thread are done, and runs their deleters. */
+EBB_API ebb_status ebb_wait_room(ebb_runtime *runtime);
+
+/* Between these, reloads are marked and not compared with the record, and `size_bytes` of the device budget are the caller's:
+ * unclaimed prefetches are dropped to make room. They do not nest. */
+EBB_API ebb_status ebb_recompute_begin(ebb_runtime *runtime, uint64_t size_bytes);
+EBB_API ebb_status ebb_recompute_end(ebb_runtime *runtime);
+
+/* Reads timings and runs deleters that are due. Never needed for correctness; changes no decision. */
+EBB_API ebb_status ebb_progress(ebb_runtime *runtime);
+
+/* ---------------------------------------------------------------------------------------------- reports -- */
+
+typedef struct ebb_statistics {
+    uint64_t struct_size;
+    uint64_t steps;                   /* training steps ended */
+    uint64_t sampled_steps;           /* of them, with exposed time measured */
+    uint64_t live_activations;
+    uint64_t offload_calls;
+    uint64_t kept_count, offloaded_count, recompute_count;  /* decisions */
+    uint64_t forwarded_count;         /* handed back before the source was given up */
+    uint64_t reloads_prefetched;      /* reloads whose copy had been issued ahead */
+    uint64_t reloads_on_demand;       /* issued in the reload call */
+    uint64_t prefetches_dropped;
+    uint64_t no_slot_count;
+    uint64_t d2h_bytes, h2d_bytes;    /* copied */
+    uint64_t given_up_bytes;          /* bytes of sources that were really given up after a copy */
+    uint64_t hidden_ns, exposed_ns;   /* transfer time in the sampled steps */
+    uint64_t device_held_bytes, device_peak_bytes;     /* kept + sources not given up + staging */
+    uint64_t kept_bytes, source_bytes;                 /* now */
+    uint64_t source_peak_bytes;
+    uint64_t staging_bytes, staging_used_bytes, staging_peak_bytes;
+    uint64_t pinned_bytes, pinned_used_bytes, pinned_peak_bytes; /* registered, requested, peak registered */
+    uint64_t device_budget_bytes;     /* given or learned; 0 while unknown */
+    uint64_t over_budget_policy_bytes, over_budget_failure_bytes, over_budget_size_bytes, over_budget_caller_bytes;
+                                      /* largest excess over the budget by cause: what policy or floor keeps, failed transfers, larger
+                                         than a slot, a caller that did not wait where it must */
+    uint64_t order_mismatches;        /* calls that did not follow the record */
+    uint64_t device_allocations;      /* calls to the device's allocator since create */
+} ebb_statistics;
+
+EBB_API ebb_status ebb_stats(ebb_runtime *runtime, ebb_statistics *statistics);
+
+/* A report by name: bytes, placements, hidden and exposed time with the number of sampled steps, what matched no
+ * policy, peaks. The sink is called with pieces of it in order. */
+typedef int32_t ebb_report_format;
+enum { EBB_REPORT_TEXT = 1, EBB_REPORT_JSON = 2 };
+typedef void (*ebb_text_sink)(void *context, const char *text, uint64_t size_bytes);
+EBB_API ebb_status ebb_report_write(ebb_runtime *runtime, ebb_report_format format, ebb_text_sink sink,
+                                    void *context);
+
+/* --------------------------------------------------------------------------------------- the host device -- */
+
+/* Streams (real threads), memory and launches of the host device; EBB_UNSUPPORTED on others. A launched function runs on
+ * the stream's thread, in order, and must not call Ebb. */
+EBB_API ebb_status ebb_host_stream_create(ebb_runtime *runtime, ebb_stream *stream);
+EBB_API ebb_status ebb_host_stream_destroy(ebb_runtime *runtime, ebb_stream stream); /* blocks until it is empty */
+EBB_API ebb_status ebb_host_stream_synchronize(ebb_runtime *runtime, ebb_stream stream);
+EBB_API ebb_status ebb_host_launch(ebb_runtime *runtime, ebb_stream stream, void (*function)(void *argument),
+                                   void *argument);
+/* From the device arena, aligned to 512 bytes; EBB_OUT_OF_DEVICE_MEMORY beyond its capacity. Freeing is immediate:
+ * reuse on the same stream needs no wait, as with a stream-ordered pool. */
+EBB_API ebb_status ebb_host_alloc(ebb_runtime *runtime, uint64_t size_bytes, void **data);
+EBB_API ebb_status ebb_host_free(ebb_runtime *runtime, void *data);
+/* Capacity, bytes allocated now and their peak since create (staging included). Any out pointer may be null. */
+EBB_API ebb_status ebb_host_memory(ebb_runtime *runtime, uint64_t *capacity_bytes, uint64_t *used_bytes,
+                                   uint64_t *peak_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* EBB_EBB_H */
