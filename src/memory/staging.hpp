@@ -1,0 +1,65 @@
+// Device memory that reloads go to: slots. Until the block is taken (while the first step is recorded) memory is
+// allocated from the device as slots need it, within the cap; afterwards there is one block, ours or lent. With
+// a caller's allocator each slot's memory is adopted from it and handed back when the slot is free.
+//
+// A slot keeps its source's address modulo 512, since kernels are chosen by alignment.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/status.hpp"
+#include "base/ticket.hpp"
+#include "device/device.hpp"
+#include "memory/sub_allocator.hpp"
+
+namespace ebb {
+
+class staging {
+public:
+    using slot_id = uint32_t;
+    static constexpr uint64_t k_alignment = 512;
+
+    staging(device &dev, uint64_t cap_bytes);
+    ~staging();  // gives back our own memory; the caller has waited for the copies and readers
+    staging(const staging &) = delete;
+    staging &operator=(const staging &) = delete;
+
+    void lend_block(void *data, uint64_t size_bytes);  // instead of memory of our own, before any slot
+    void set_cap(uint64_t cap_bytes) noexcept;         // never below what is held
+
+    // What a slot of that size and address takes: multiples of 512, with the offset of the address.
+    [[nodiscard]] static uint64_t slot_footprint_bytes(uint64_t size_bytes, const void *like) noexcept;
+
+    // Empty when there is no room. Before the block is taken, this may allocate from the device within the cap.
+    // Zero-size slots are refused by the caller before (EBB_CHECK).
+    [[nodiscard]] std::optional<slot_id> allocate(uint64_t size_bytes, const void *like, std::vector<ticket> &waits);
+    // A slot on memory that the caller's allocator gave (footprint bytes, aligned to 512).
+    slot_id adopt(void *memory, uint64_t footprint_bytes, uint64_t size_bytes, const void *like);
+    struct handed_back {
+        void *memory = nullptr;  // not null: adopted memory, to be given back behind last_uses
+        uint64_t footprint_bytes = 0;
+    };
+    handed_back free(slot_id slot, const ticket_set &last_uses);
+
+    [[nodiscard]] std::byte *data(slot_id slot) const noexcept;
+    [[nodiscard]] uint64_t size_bytes(slot_id slot) const noexcept;
+
+    // Taking the block: prepare() retires the learned regions that hold no slot, appends their tickets to
+    // waits; once the caller has waited for those, take_block() frees them and allocates one region so that about
+    // size_bytes are held in all. On failure the status says how much was wanted; what is held still works, and the block counts as taken.
+    void prepare_block(std::vector<ticket> &waits);
+    status take_block(uint64_t size_bytes);
+    [[nodiscard]] bool block_taken() const noexcept;
+
+    [[nodiscard]] uint64_t cap_bytes() const noexcept;
+    [[nodiscard]] uint64_t held_bytes() const noexcept;       // what counts in the device budget
+    [[nodiscard]] uint64_t held_peak_bytes() const noexcept;
+    [[nodiscard]] uint64_t used_bytes() const noexcept;       // footprints of live slots
+    [[nodiscard]] uint64_t used_peak_bytes() const noexcept;
+    [[nodiscard]] uint64_t device_allocation_count() const noexcept;
+};
+
+}  // namespace ebb
