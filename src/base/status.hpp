@@ -34,9 +34,9 @@ enum class code : int32_t {
 class [[nodiscard]] status {
 public:
     status() noexcept = default;
-    status(code c, std::string text) : code_(c), text_(std::move(text)) {}
+    status(ebb::code c, std::string text) : code_(c), text_(std::move(text)) {}
 
-    [[nodiscard]] bool ok() const noexcept { return code_ == code::ok; }
+    [[nodiscard]] bool ok() const noexcept { return code_ == ebb::code::ok; }
     [[nodiscard]] ebb::code code() const noexcept { return code_; }
     [[nodiscard]] const std::string &text() const noexcept { return text_; }
 

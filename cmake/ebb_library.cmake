@@ -1,0 +1,58 @@
+# The library in three targets, each source compiled once:
+#   ebb_core  static archive of all layers below the C ABI; tests and benchmarks of those layers link it
+#   ebb_capi  static archive of the C ABI on top of it; tests that go through ebb.h link it
+#   ebb       libebb itself, shared or static, with the extern "C" functions alone exported: ebb::ebb
+find_package(Threads REQUIRED)
+find_package(fmt 9 REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+
+# Object code that can go into libebb. The header-only libraries stay inside: nothing of them reaches a consumer.
+function(ebb_add_objects name)
+  add_library(${name} OBJECT ${ARGN})
+  set_target_properties(${name} PROPERTIES
+    POSITION_INDEPENDENT_CODE ON
+    CXX_VISIBILITY_PRESET hidden
+    C_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON)
+  target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
+  target_link_libraries(${name}
+    PUBLIC fmt::fmt-header-only nlohmann_json::nlohmann_json Threads::Threads
+    PRIVATE ebb_warnings)
+endfunction()
+
+file(GLOB_RECURSE ebb_core_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/*.cpp")
+list(FILTER ebb_core_sources EXCLUDE REGEX "/src/(cli|capi)/")
+file(GLOB ebb_capi_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/capi/*.cpp")
+
+ebb_add_objects(ebb_core_objects ${ebb_core_sources})
+add_library(ebb_core STATIC $<TARGET_OBJECTS:ebb_core_objects>)
+target_link_libraries(ebb_core PUBLIC fmt::fmt-header-only nlohmann_json::nlohmann_json Threads::Threads)
+target_include_directories(ebb_core PUBLIC "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
+
+if(ebb_capi_sources)
+  ebb_add_objects(ebb_capi_objects ${ebb_capi_sources})
+  target_compile_definitions(ebb_capi_objects PRIVATE EBB_BUILD_TYPE="${CMAKE_BUILD_TYPE}")
+  add_library(ebb_capi STATIC $<TARGET_OBJECTS:ebb_capi_objects>)
+  target_link_libraries(ebb_capi PUBLIC ebb_core)
+
+  add_library(ebb ${ebb_library_type} $<TARGET_OBJECTS:ebb_core_objects> $<TARGET_OBJECTS:ebb_capi_objects>)
+  add_library(ebb::ebb ALIAS ebb)
+  target_include_directories(ebb INTERFACE
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>" "$<INSTALL_INTERFACE:include>")
+  target_link_libraries(ebb PRIVATE Threads::Threads)
+  set_target_properties(ebb PROPERTIES
+    LINKER_LANGUAGE CXX
+    VERSION ${PROJECT_VERSION}
+    SOVERSION ${PROJECT_VERSION_MAJOR})
+  if(ebb_library_type STREQUAL "SHARED")
+    set(ebb_map "${PROJECT_SOURCE_DIR}/cmake/ebb.map")
+    target_link_options(ebb PRIVATE "LINKER:--version-script=${ebb_map}")
+    if(NOT EBB_SANITIZE)
+      target_link_options(ebb PRIVATE LINKER:--no-undefined)
+    endif()
+    set_target_properties(ebb PROPERTIES LINK_DEPENDS "${ebb_map}")
+  else()
+    # A C program that links the archive needs the C++ runtime, and CMake adds it only to projects that enabled C++.
+    target_link_libraries(ebb INTERFACE stdc++ m)
+  endif()
+endif()
