@@ -1,0 +1,58 @@
+#include "base/name_table.hpp"
+
+#include <functional>
+
+namespace ebb {
+
+namespace {
+
+constexpr size_t k_first_buckets = 256;
+
+uint64_t hash_of(name_table::node parent, std::string_view text) {
+    return std::hash<std::string_view>{}(text) ^ ((uint64_t{parent} + 1) * 0x9E3779B97F4A7C15ULL);
+}
+
+}  // namespace
+
+name_table::name_table() : buckets_(k_first_buckets, k_root) {
+    nodes_.push_back({k_root, 0, "", ""});
+}
+
+name_table::node name_table::intern(node parent, std::string_view text) {
+    const uint64_t hash = hash_of(parent, text);
+    const size_t mask = buckets_.size() - 1;
+    size_t i = hash & mask;
+    while (buckets_[i] != k_root) {
+        const entry &e = nodes_[buckets_[i]];
+        if (e.hash == hash && e.parent == parent && e.text == text) {
+            return buckets_[i];
+        }
+        i = (i + 1) & mask;
+    }
+    const auto fresh = static_cast<node>(nodes_.size());
+    std::string path = nodes_[parent].path;
+    if (!path.empty()) {
+        path += '/';
+    }
+    path += text;
+    nodes_.push_back({parent, hash, std::string(text), std::move(path)});
+    buckets_[i] = fresh;
+    if (nodes_.size() * 2 > buckets_.size()) {
+        rehash(buckets_.size() * 2);
+    }
+    return fresh;
+}
+
+void name_table::rehash(size_t bucket_count) {
+    buckets_.assign(bucket_count, k_root);
+    const size_t mask = bucket_count - 1;
+    for (node n = 1; n < nodes_.size(); ++n) {
+        size_t i = nodes_[n].hash & mask;
+        while (buckets_[i] != k_root) {
+            i = (i + 1) & mask;
+        }
+        buckets_[i] = n;
+    }
+}
+
+}  // namespace ebb

@@ -1,0 +1,187 @@
+#include "schedule/step_record.hpp"
+
+#include <algorithm>
+
+namespace ebb {
+
+namespace {
+
+uint64_t hash_of(const call_key &key) noexcept {
+    uint64_t h = key.name * 0x9E3779B97F4A7C15ULL;
+    h = (h ^ (h >> 29U) ^ key.micro_batch) * 0xBF58476D1CE4E5B9ULL;
+    h = (h ^ (h >> 32U) ^ key.stage) * 0x94D049BB133111EBULL;
+    return h ^ (h >> 31U);
+}
+
+size_t bucket_count_for(size_t items) noexcept {
+    size_t count = 16;
+    while (count < items * 2) {
+        count *= 2;
+    }
+    return count;
+}
+
+}  // namespace
+
+void step_record::adopt(const step_trace &trace) {
+    entries_.clear();
+    events_.clear();
+    for (const traced_activation &a : trace.activations()) {
+        entry e;
+        e.key = a.key;
+        e.layer = a.layer;
+        e.size_bytes = a.size_bytes;
+        e.movable = a.movable;
+        e.produced_at = a.produced_at;
+        e.released_at = std::min(a.released_at, trace.event_count());
+        entries_.push_back(e);
+    }
+    for (const traced_event &t : trace.events()) {
+        event e;
+        e.use = t.use;
+        e.entry = t.activation;
+        events_.push_back(e);
+    }
+    link_occurrences();
+    derive_uses();
+    derive_peak();
+}
+
+void step_record::link_occurrences() {
+    series_first_.clear();
+    buckets_.assign(bucket_count_for(entries_.size()), k_no_index);
+    std::vector<uint32_t> last;  // by series
+    const size_t mask = buckets_.size() - 1;
+    for (uint32_t i = 0; i < entries_.size(); ++i) {
+        size_t b = hash_of(entries_[i].key) & mask;
+        while (buckets_[b] != k_no_index && !(entries_[series_first_[buckets_[b]]].key == entries_[i].key)) {
+            b = (b + 1) & mask;
+        }
+        if (buckets_[b] == k_no_index) {
+            buckets_[b] = static_cast<uint32_t>(series_first_.size());
+            series_first_.push_back(i);
+            last.push_back(i);
+        } else {
+            entries_[last[buckets_[b]]].next_occurrence = i;
+            last[buckets_[b]] = i;
+        }
+    }
+}
+
+void step_record::derive_uses() {
+    uint32_t next_use_event = k_no_index;
+    std::vector<uint32_t> next_of_entry(entries_.size(), k_no_index);
+    for (uint32_t i = static_cast<uint32_t>(events_.size()); i-- > 0;) {
+        event &e = events_[i];
+        if (!e.use) {
+            continue;
+        }
+        e.next_use = next_of_entry[e.entry];
+        next_of_entry[e.entry] = i;
+        entries_[e.entry].first_use = i;
+        if (next_use_event != k_no_index) {
+            const event &n = events_[next_use_event];
+            const bool same = entries_[n.entry].layer == entries_[e.entry].layer;
+            e.layer_end = same ? n.layer_end : next_use_event;
+        }
+        next_use_event = i;
+    }
+    std::vector<uint32_t> movable_before(events_.size() + 1, 0);
+    for (size_t i = 0; i < events_.size(); ++i) {
+        const bool counts = !events_[i].use && entries_[events_[i].entry].movable;
+        movable_before[i + 1] = movable_before[i] + (counts ? 1 : 0);
+    }
+    for (entry &e : entries_) {
+        const uint32_t until = e.first_use == k_no_index ? static_cast<uint32_t>(events_.size()) : e.first_use;
+        e.younger = movable_before[until] - movable_before[e.produced_at + 1];
+    }
+}
+
+void step_record::derive_peak() {
+    std::vector<uint64_t> ends(events_.size() + 1, 0);
+    for (const entry &e : entries_) {
+        ends[e.released_at] += e.size_bytes;
+        largest_bytes_ = std::max(largest_bytes_, e.size_bytes);
+    }
+    uint64_t live = 0;
+    peak_saved_bytes_ = 0;
+    for (size_t i = 0; i < events_.size(); ++i) {
+        live -= ends[i];
+        if (!events_[i].use) {
+            live += entries_[events_[i].entry].size_bytes;
+        }
+        peak_saved_bytes_ = std::max(peak_saved_bytes_, live);
+    }
+}
+
+// The rule that it replays is runtime::make_room(): after every call the oldest sources are given up until the next
+// produced activation fits. Bytes of kept and forwarded activations stay until their release.
+void step_record::forecast(const budget &b) {
+    std::vector<uint8_t> pending(entries_.size(), 0);
+    std::vector<uint64_t> held(entries_.size(), 0);
+    std::vector<std::vector<uint32_t>> releases(events_.size() + 1);
+    for (uint32_t i = 0; i < entries_.size(); ++i) {
+        releases[entries_[i].released_at].push_back(i);
+        entries_[i].given_up_before_use = false;
+    }
+    std::vector<uint32_t> queue;  // of sources, oldest first; entries that left it are skipped
+    size_t head = 0;
+    uint64_t total_bytes = 0;
+    uint64_t source_bytes = 0;
+    const auto leave = [&](uint32_t i) {
+        if (pending[i] != 0) {
+            pending[i] = 0;
+            source_bytes -= entries_[i].size_bytes;
+        }
+    };
+    for (uint32_t at = 0; at < events_.size(); ++at) {
+        for (const uint32_t i : releases[at]) {
+            leave(i);
+            total_bytes -= held[i];
+            held[i] = 0;
+        }
+        const uint32_t i = events_[at].entry;
+        entry &e = entries_[i];
+        if (events_[at].use) {
+            leave(i);
+        } else {
+            held[i] = e.size_bytes;
+            total_bytes += e.size_bytes;
+            if (e.movable && e.younger >= b.keep_last) {
+                pending[i] = 1;
+                source_bytes += e.size_bytes;
+                queue.push_back(i);
+            }
+        }
+        const bool produce_next = at + 1 < events_.size() && !events_[at + 1].use;
+        const uint64_t next_bytes = produce_next ? entries_[events_[at + 1].entry].size_bytes : 0;
+        while (head < queue.size() &&
+               (total_bytes + next_bytes > b.device_bytes || source_bytes > b.source_cap_bytes)) {
+            const uint32_t oldest = queue[head++];
+            if (pending[oldest] != 0) {
+                leave(oldest);
+                total_bytes -= held[oldest];
+                held[oldest] = 0;
+                entries_[oldest].given_up_before_use = true;
+            }
+        }
+    }
+}
+
+step_record::found step_record::find(const call_key &key) const noexcept {
+    if (buckets_.empty()) {
+        return {};
+    }
+    const size_t mask = buckets_.size() - 1;
+    size_t b = hash_of(key) & mask;
+    while (buckets_[b] != k_no_index) {
+        const uint32_t series = buckets_[b];
+        if (entries_[series_first_[series]].key == key) {
+            return {series_first_[series], series};
+        }
+        b = (b + 1) & mask;
+    }
+    return {};
+}
+
+}  // namespace ebb

@@ -1,0 +1,76 @@
+// The recorded step: the sequence of produce and use events that later steps are expected to follow, with
+// what the scheduler derives from it once, at a step boundary. Gradient accumulation, 1F1B and interleaved
+// stages are such sequences like any other.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "schedule/step_trace.hpp"
+
+namespace ebb {
+
+class step_record {
+public:
+    struct entry {
+        call_key key;
+        uint32_t layer = 0;
+        uint64_t size_bytes = 0;  // the largest seen, so that budgets hold when sizes change
+        bool movable = false;
+        uint32_t produced_at = 0;
+        uint32_t released_at = 0;
+        uint32_t first_use = k_no_index;  // event index
+        uint32_t younger = 0;             // movable activations produced between this one and its first use
+        uint32_t next_occurrence = k_no_index;
+        bool given_up_before_use = true;  // see forecast()
+    };
+    struct event {
+        bool use = false;
+        uint32_t entry = 0;
+        uint32_t next_use = k_no_index;   // of the same entry
+        uint32_t layer_end = k_no_index;  // first later use event of another layer (for use events)
+    };
+
+    // The conditions that the forecast depends on.
+    struct budget {
+        uint64_t device_bytes = ~uint64_t{0};  // for kept activations and sources
+        uint64_t source_cap_bytes = ~uint64_t{0};
+        uint64_t keep_last = 0;
+    };
+
+    void adopt(const step_trace &trace);
+    // Replays the record under the give-up rule of the runtime and notes which sources are given up before their
+    // use: a prefetch waits for those, and passes over the others, which will be forwarded.
+    void forecast(const budget &b);
+
+    [[nodiscard]] bool empty() const noexcept { return events_.empty(); }
+    [[nodiscard]] const std::vector<entry> &entries() const noexcept { return entries_; }
+    [[nodiscard]] const std::vector<event> &events() const noexcept { return events_; }
+    [[nodiscard]] entry &at(uint32_t index) noexcept { return entries_[index]; }
+
+    // The first occurrence of a key, or k_no_index. series is a dense number of the key.
+    struct found {
+        uint32_t entry = k_no_index;
+        uint32_t series = k_no_index;
+    };
+    [[nodiscard]] found find(const call_key &key) const noexcept;
+    [[nodiscard]] uint32_t series_count() const noexcept { return static_cast<uint32_t>(series_first_.size()); }
+
+    // Of every activation's lifetime, the largest sum of sizes that lived at once; and the largest size.
+    [[nodiscard]] uint64_t peak_saved_bytes() const noexcept { return peak_saved_bytes_; }
+    [[nodiscard]] uint64_t largest_bytes() const noexcept { return largest_bytes_; }
+
+private:
+    void link_occurrences();
+    void derive_uses();
+    void derive_peak();
+
+    std::vector<entry> entries_;
+    std::vector<event> events_;
+    std::vector<uint32_t> series_first_;  // entry
+    std::vector<uint32_t> buckets_;       // open addressing over series
+    uint64_t peak_saved_bytes_ = 0;
+    uint64_t largest_bytes_ = 0;
+};
+
+}  // namespace ebb

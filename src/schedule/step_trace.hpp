@@ -1,0 +1,80 @@
+// What one training step did, in the order of its calls: produce and use events of activations. Every step is
+// traced; the first complete one becomes the record, and later ones are compared with it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace ebb {
+
+constexpr uint32_t k_no_index = ~uint32_t{0};
+
+// How calls are told apart within a step; the n-th call with one key is its n-th occurrence.
+struct call_key {
+    uint32_t name = 0;
+    uint64_t micro_batch = 0;
+    uint64_t stage = 0;
+
+    friend bool operator==(const call_key &a, const call_key &b) noexcept {
+        return a.name == b.name && a.micro_batch == b.micro_batch && a.stage == b.stage;
+    }
+};
+
+struct traced_activation {
+    call_key key;
+    uint32_t layer = 0;  // its scope
+    uint64_t size_bytes = 0;
+    bool movable = false;      // by policy: offload, or kept only as one of the last
+    uint32_t produced_at = 0;  // event index
+    uint32_t released_at = 0;  // number of events before its release, or of all when it outlives the step
+};
+
+struct traced_event {
+    bool use = false;  // else produce
+    uint32_t activation = 0;
+};
+
+class step_trace {
+public:
+    uint32_t produce(const call_key &key, uint32_t layer, uint64_t size_bytes, bool movable) {
+        const auto id = static_cast<uint32_t>(activations_.size());
+        activations_.push_back({key, layer, size_bytes, movable, event_count(), k_no_index});
+        events_.push_back({false, id});
+        return id;
+    }
+    void use(uint32_t activation) { events_.push_back({true, activation}); }
+    void release(uint32_t activation) { activations_[activation].released_at = event_count(); }
+    void clear() noexcept {
+        activations_.clear();
+        events_.clear();
+    }
+
+    [[nodiscard]] uint32_t event_count() const noexcept { return static_cast<uint32_t>(events_.size()); }
+    [[nodiscard]] bool empty() const noexcept { return events_.empty(); }
+    [[nodiscard]] const std::vector<traced_activation> &activations() const noexcept { return activations_; }
+    [[nodiscard]] const std::vector<traced_event> &events() const noexcept { return events_; }
+
+    // The same calls in the same order; sizes may differ.
+    [[nodiscard]] bool same_calls(const step_trace &other) const noexcept {
+        if (events_.size() != other.events_.size() || activations_.size() != other.activations_.size()) {
+            return false;
+        }
+        for (size_t i = 0; i < events_.size(); ++i) {
+            if (events_[i].use != other.events_[i].use || events_[i].activation != other.events_[i].activation) {
+                return false;
+            }
+        }
+        for (size_t i = 0; i < activations_.size(); ++i) {
+            if (!(activations_[i].key == other.activations_[i].key)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+private:
+    std::vector<traced_activation> activations_;
+    std::vector<traced_event> events_;
+};
+
+}  // namespace ebb

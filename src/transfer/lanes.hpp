@@ -1,0 +1,70 @@
+// Copy lanes: streams of our own, one per direction unless more are asked for, each FIFO. A copy is cut into
+// chunks, so that other streams' copies get their turn on the engine between two of them, and goes to its lane in
+// the call that asks for it: what it must wait for is given as tickets, and what waits for it gets its ticket.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/status.hpp"
+#include "base/ticket.hpp"
+#include "device/device.hpp"
+#include "transfer/timelines.hpp"
+
+namespace ebb {
+
+class lanes {
+public:
+    // Refuses nothing itself: counts and sizes were checked with the options.
+    static result<std::unique_ptr<lanes>> make(device &dev, timelines &lines, uint32_t per_direction,
+                                               uint64_t chunk_bytes);
+    ~lanes();
+    lanes(const lanes &) = delete;
+    lanes &operator=(const lanes &) = delete;
+
+    // One transfer on one lane: waits and pieces in order, then its ticket.
+    class transfer {
+    public:
+        status wait(ticket t);
+        status wait(const ticket_set &set);
+        status copy(void *destination, const void *source, uint64_t size_bytes);
+        result<ticket> finish() const;
+        [[nodiscard]] stream_id stream() const noexcept;
+
+    private:
+        friend class lanes;
+        transfer(lanes &owner, uint32_t lane) : owner_(&owner), lane_(lane) {}
+        lanes *owner_;
+        uint32_t lane_;
+    };
+
+    // The next lane of that direction, in turn.
+    [[nodiscard]] transfer begin(copy_direction direction) noexcept;
+
+    [[nodiscard]] uint64_t copied_bytes(copy_direction direction) const noexcept {
+        return copied_bytes_[direction == copy_direction::d2h ? 0 : 1];
+    }
+
+private:
+    struct lane {
+        stream_id stream{};
+        copy_direction direction{};
+        std::vector<uint64_t> waited;  // by timeline: the latest point that this lane waits for already
+    };
+
+    lanes(device &dev, timelines &lines, uint64_t chunk_bytes)
+        : device_(dev), lines_(lines), chunk_bytes_(chunk_bytes) {}
+    status add_lane(copy_direction direction);
+
+    device &device_;
+    timelines &lines_;
+    uint64_t chunk_bytes_;
+    std::vector<lane> lanes_;  // d2h first
+    uint32_t per_direction_ = 0;
+    uint32_t turn_[2] = {0, 0};
+    uint64_t copied_bytes_[2] = {0, 0};
+};
+
+}  // namespace ebb

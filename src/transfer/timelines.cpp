@@ -1,0 +1,239 @@
+#include "transfer/timelines.hpp"
+
+#include <string>
+
+#include "base/check.hpp"
+
+namespace ebb {
+
+namespace {
+
+constexpr uint64_t k_first_ring = 64;
+constexpr size_t k_recycle_above = 64;  // callers that make streams without end reuse the lines of idle ones
+constexpr size_t k_max_lines = 1U << 16U;
+
+}  // namespace
+
+timelines::~timelines() {
+    for (line &l : lines_) {
+        for (const event_id event : l.ring) {
+            static_cast<void>(device_.destroy_event(event));
+        }
+    }
+    if (has_join_stream_) {
+        static_cast<void>(device_.destroy_stream(join_stream_));
+    }
+}
+
+result<uint16_t> timelines::of(stream_id stream) {
+    EBB_CHECK(stream != k_calling_thread);
+    if (last_ < lines_.size() && lines_[last_].stream == stream) {
+        return last_;
+    }
+    if (const auto found = by_stream_.find(static_cast<uint64_t>(stream)); found != by_stream_.end()) {
+        last_ = found->second;
+        return last_;
+    }
+    return bind(stream);
+}
+
+result<uint16_t> timelines::bind(stream_id stream) {
+    if (lines_.size() >= k_recycle_above) {
+        for (size_t i = 0; i < lines_.size(); ++i) {
+            line &l = lines_[i];
+            EBB_TRY(poll(l));
+            // Its old tickets stay right: they are all at or below `completed`, which only grows.
+            if (l.issued == l.completed && l.pins == 0 && !(has_join_stream_ && l.stream == join_stream_)) {
+                by_stream_.erase(static_cast<uint64_t>(l.stream));
+                l.stream = stream;
+                last_ = static_cast<uint16_t>(i);
+                by_stream_.emplace(static_cast<uint64_t>(stream), last_);
+                return last_;
+            }
+        }
+    }
+    if (lines_.size() == k_max_lines) {
+        return status(code::unsupported, "more than 65536 streams have work of Ebb's in flight at once");
+    }
+    line fresh;
+    fresh.stream = stream;
+    lines_.push_back(std::move(fresh));
+    last_ = static_cast<uint16_t>(lines_.size() - 1);
+    by_stream_.emplace(static_cast<uint64_t>(stream), last_);
+    return last_;
+}
+
+result<ticket> timelines::mark(stream_id stream) {
+    if (stream == k_calling_thread) {
+        return ticket{};
+    }
+    result<uint16_t> index = of(stream);
+    if (!index.ok()) {
+        return index.why();
+    }
+    return mark_line(index.value());
+}
+
+result<ticket> timelines::mark_line(uint16_t index) {
+    line &l = lines_[index];
+    if (l.issued - l.completed == l.ring.size()) {
+        EBB_TRY(poll(l));
+        if (l.issued - l.completed == l.ring.size()) {
+            EBB_TRY(grow(l));
+        }
+    }
+    const uint64_t sequence = l.issued + 1;
+    EBB_TRY(device_.record_event(l.ring[sequence % l.ring.size()], l.stream));
+    l.issued = sequence;
+    return point(index, sequence);
+}
+
+ticket timelines::point(uint16_t index, uint64_t sequence) noexcept {
+    ticket t;
+    t.timeline = index;
+    t.sequence = sequence & ((uint64_t{1} << 48U) - 1);
+    return t;
+}
+
+// Called when every event of the ring is in flight: each moves to its point's place in the larger ring.
+status timelines::grow(line &l) {
+    const uint64_t old_size = l.ring.size();
+    const uint64_t new_size = old_size == 0 ? k_first_ring : old_size * 2;
+    std::vector<event_id> ring(new_size);
+    // The places of points (issued, completed + new_size] are those not taken by points in flight.
+    for (uint64_t s = l.issued + 1; s <= l.completed + new_size; ++s) {
+        result<event_id> event = device_.create_event(event_kind::plain);
+        if (!event.ok()) {
+            for (uint64_t made = l.issued + 1; made < s; ++made) {
+                static_cast<void>(device_.destroy_event(ring[made % new_size]));
+            }
+            return event.why();
+        }
+        ring[s % new_size] = event.value();
+    }
+    for (uint64_t s = l.completed + 1; s <= l.issued; ++s) {
+        ring[s % new_size] = l.ring[s % old_size];
+    }
+    l.ring = std::move(ring);
+    return {};
+}
+
+status timelines::wait(stream_id stream, ticket t) {
+    if (stream == k_calling_thread || known_done(t)) {
+        return {};
+    }
+    const line &l = lines_[t.timeline];
+    if (l.stream == stream) {
+        return {};
+    }
+    return device_.wait_event(stream, l.ring[t.sequence % l.ring.size()]);
+}
+
+status timelines::wait(stream_id stream, const ticket_set &set) {
+    for (const ticket t : set) {
+        EBB_TRY(wait(stream, t));
+    }
+    return {};
+}
+
+status timelines::add(ticket_set &set, ticket t) {
+    if (set.add(t)) {
+        return {};
+    }
+    EBB_TRY(ensure_join_stream());
+    EBB_TRY(wait(join_stream_, set));
+    EBB_TRY(wait(join_stream_, t));
+    result<ticket> joined = mark(join_stream_);
+    if (!joined.ok()) {
+        return joined.why();
+    }
+    set.clear();
+    EBB_CHECK(set.add(joined.value()));
+    return {};
+}
+
+status timelines::ensure_join_stream() {
+    if (!has_join_stream_) {
+        result<stream_id> made = device_.create_stream(stream_role::join);
+        if (!made.ok()) {
+            return made.why();
+        }
+        join_stream_ = made.value();
+        has_join_stream_ = true;
+    }
+    return {};
+}
+
+bool timelines::known_done(ticket t) const noexcept {
+    return t.empty() || t.sequence <= lines_[t.timeline].completed;
+}
+
+bool timelines::known_done(const ticket_set &set) const noexcept {
+    for (const ticket t : set) {
+        if (!known_done(t)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+status timelines::poll() {
+    for (line &l : lines_) {
+        EBB_TRY(poll(l));
+    }
+    return {};
+}
+
+// A pinned line forgets nothing: somebody blocks on one of its events outside of the lock.
+status timelines::poll(line &l) {
+    while (l.pins == 0 && l.completed < l.issued) {
+        result<bool> done = device_.event_done(l.ring[(l.completed + 1) % l.ring.size()]);
+        if (!done.ok()) {
+            return done.why();
+        }
+        if (!done.value()) {
+            break;
+        }
+        ++l.completed;
+    }
+    return {};
+}
+
+result<bool> timelines::done(ticket t) {
+    if (known_done(t)) {
+        return true;
+    }
+    line &l = lines_[t.timeline];
+    EBB_TRY(poll(l));
+    if (known_done(t)) {
+        return true;
+    }
+    return l.pins == 0 ? result<bool>(false) : device_.event_done(l.ring[t.sequence % l.ring.size()]);
+}
+
+result<timelines::pinned_event> timelines::pin(ticket t) {
+    if (known_done(t)) {
+        return pinned_event{};
+    }
+    line &l = lines_[t.timeline];
+    ++l.pins;
+    return pinned_event{l.ring[t.sequence % l.ring.size()], t, true};
+}
+
+void timelines::unpin(const pinned_event &p) noexcept {
+    if (p.needed) {
+        EBB_CHECK(lines_[p.point.timeline].pins > 0);
+        --lines_[p.point.timeline].pins;
+    }
+}
+
+status timelines::synchronize(ticket t) {
+    if (known_done(t)) {
+        return {};
+    }
+    line &l = lines_[t.timeline];
+    EBB_TRY(device_.synchronize_event(l.ring[t.sequence % l.ring.size()]));
+    return poll(l);
+}
+
+}  // namespace ebb
