@@ -2,6 +2,11 @@
 // (aligned to 4 KiB), a block that fits in no single free range is a list of extents. No extent crosses two
 // registrations. Capped in bytes. A refused growth is a fact with numbers, never a crash: the runtime then
 // keeps the activation.
+//
+// Waste, (mapped - requested) / mapped at the peak, is bounded by how the arena grows: a slab is as large as the
+// request or a sixteenth of what is mapped, and free bytes are left aside (instead of being used as extents) only
+// while they are at most a twelfth of the whole. A block has at most 16 extents unless that would break the bound or
+// the cap.
 #pragma once
 
 #include <cstddef>
@@ -37,6 +42,8 @@ public:
         uint64_t size_bytes;  // the last extent of a block ends at its requested size
     };
     enum class refusal_kind : uint8_t { none, cap, pinning };
+    // wanted: what was asked for; held: what live blocks take, rounded to 4 KiB; cap: the smaller of our cap and
+    // of what the host's limits allow. held + wanted, rounded to 4 KiB, is the smallest cap that would do.
     struct refusal {
         refusal_kind kind = refusal_kind::none;
         uint64_t wanted_bytes = 0, held_bytes = 0, cap_bytes = 0;
@@ -51,9 +58,9 @@ public:
     // Grows (maps a slab) when the free bytes do not suffice; allocates nothing else once warm. size_bytes > 0.
     [[nodiscard]] std::optional<block_id> allocate(uint64_t size_bytes, std::vector<ticket> &waits);
     void free(block_id block, const ticket_set &last_uses);
-    [[nodiscard]] const refusal &last_refusal() const noexcept;
+    [[nodiscard]] const refusal &last_refusal() const noexcept { return refusal_; }
     // The device's own words for the last refused pinning.
-    [[nodiscard]] const status &last_pinning_status() const noexcept;
+    [[nodiscard]] const status &last_pinning_status() const noexcept { return pinning_status_; }
 
     [[nodiscard]] uint64_t block_bytes(block_id block) const noexcept;
     [[nodiscard]] uint32_t extent_count(block_id block) const noexcept;
@@ -68,7 +75,79 @@ public:
     uint64_t trim(std::vector<ticket> &waits);
     status unmap_trimmed();
 
-    [[nodiscard]] const pinned_arena_statistics &statistics() const noexcept;
+    [[nodiscard]] const pinned_arena_statistics &statistics() const noexcept { return statistics_; }
+
+private:
+    static constexpr uint32_t k_none = ~uint32_t{0};
+
+    struct slab {
+        std::byte *data = nullptr;
+        uint64_t size_bytes = 0;
+    };
+    struct piece_node {
+        sub_allocator::piece piece{};
+        uint32_t next = k_none;  // of the same block, or of the unused ones
+    };
+    // The first piece lies in the record: nearly every block has only that one.
+    struct block {
+        uint64_t size_bytes = 0;  // 0: the record is unused
+        sub_allocator::piece first{};
+        uint32_t more = k_none;  // further pieces; of an unused record: the next unused one
+        uint32_t extent_count = 0;
+    };
+    // After a refused growth, one of that size or more is not tried again for a while: 1 time, then 2, 4, ...
+    // Counted in attempts, so that the same calls do the same. Forgotten when memory is given back.
+    struct backoff {
+        uint64_t refused_bytes = ~uint64_t{0};
+        uint32_t skips_left = 0;
+        uint32_t next_skips = 1;
+        refusal_kind kind = refusal_kind::none;
+        uint64_t limit_bytes = 0;
+    };
+
+    std::optional<block_id> allocate_with_growth(uint64_t size_bytes, uint64_t rounded_bytes,
+                                                 std::vector<ticket> &waits);
+    [[nodiscard]] bool make_room(uint64_t rounded_bytes);
+    [[nodiscard]] bool grow(uint64_t size_bytes);
+    [[nodiscard]] bool growth_allowed(uint64_t size_bytes);
+    [[nodiscard]] bool map_slab(uint64_t size_bytes);
+    void note_refused_growth(uint64_t size_bytes, refusal_kind kind, uint64_t limit_bytes);
+    [[nodiscard]] status growth_failure(uint64_t wanted_bytes) const;
+
+    block_id new_block(uint64_t size_bytes, const sub_allocator::piece &first);
+    void add_piece(block_id id, uint32_t last, const sub_allocator::piece &piece);
+    void count_block(uint64_t size_bytes, uint32_t extents) noexcept;
+    [[nodiscard]] const block &live(block_id id) const noexcept;
+
+    device &device_;
+    uint64_t max_slab_bytes_;
+    sub_allocator sub_;
+    std::vector<slab> slabs_;  // by region number; size 0: that number is not in service
+    std::vector<slab> trimmed_;
+    std::vector<block> blocks_;
+    uint32_t unused_blocks_ = k_none;
+    std::vector<piece_node> pieces_;
+    uint32_t unused_pieces_ = k_none;
+    backoff backoff_;
+    refusal refusal_;
+    status pinning_status_;
+    pinned_arena_statistics statistics_;
 };
+
+template <class Visit>
+void pinned_arena::for_each_extent(block_id id, Visit &&visit) const {
+    const block &record = live(id);
+    uint64_t left_bytes = record.size_bytes;
+    const sub_allocator::piece *piece = &record.first;
+    for (uint32_t more = record.more;; more = pieces_[more].next) {
+        const uint64_t size_bytes = piece->size_bytes < left_bytes ? piece->size_bytes : left_bytes;
+        visit(extent{piece->data, size_bytes});
+        left_bytes -= size_bytes;
+        if (more == k_none) {
+            break;
+        }
+        piece = &pieces_[more].piece;
+    }
+}
 
 }  // namespace ebb

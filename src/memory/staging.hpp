@@ -27,8 +27,9 @@ public:
     staging(const staging &) = delete;
     staging &operator=(const staging &) = delete;
 
-    void lend_block(void *data, uint64_t size_bytes);  // instead of memory of our own, before any slot
-    void set_cap(uint64_t cap_bytes) noexcept;         // never below what is held
+    // Instead of memory of our own, before any slot; whole multiples of 512 of it are used, and they are the cap.
+    void lend_block(void *data, uint64_t size_bytes);
+    void set_cap(uint64_t cap_bytes) noexcept;  // never below what is held
 
     // What a slot of that size and address takes: multiples of 512, with the offset of the address.
     [[nodiscard]] static uint64_t slot_footprint_bytes(uint64_t size_bytes, const void *like) noexcept;
@@ -49,17 +50,56 @@ public:
 
     // Taking the block: prepare() retires the learned regions that hold no slot, appends their tickets to
     // waits; once the caller has waited for those, take_block() frees them and allocates one region so that about
-    // size_bytes are held in all. On failure the status says how much was wanted; what is held still works, and the block counts as taken.
+    // size_bytes are held in all. On failure the status says how much was wanted; what is held still works, and the
+    // block counts as taken.
     void prepare_block(std::vector<ticket> &waits);
     status take_block(uint64_t size_bytes);
-    [[nodiscard]] bool block_taken() const noexcept;
+    [[nodiscard]] bool block_taken() const noexcept { return block_taken_; }
+    // Frees what prepare_block() retired and takes nothing: makes room within the cap for a larger slot while
+    // recording.
+    status free_retired();
 
-    [[nodiscard]] uint64_t cap_bytes() const noexcept;
-    [[nodiscard]] uint64_t held_bytes() const noexcept;       // what counts in the device budget
-    [[nodiscard]] uint64_t held_peak_bytes() const noexcept;
-    [[nodiscard]] uint64_t used_bytes() const noexcept;       // footprints of live slots
-    [[nodiscard]] uint64_t used_peak_bytes() const noexcept;
-    [[nodiscard]] uint64_t device_allocation_count() const noexcept;
+    [[nodiscard]] uint64_t cap_bytes() const noexcept { return cap_bytes_; }
+    [[nodiscard]] uint64_t held_bytes() const noexcept { return held_bytes_; }  // what counts in the device budget
+    [[nodiscard]] uint64_t held_peak_bytes() const noexcept { return held_peak_bytes_; }
+    [[nodiscard]] uint64_t used_bytes() const noexcept { return used_bytes_; }  // footprints of live slots
+    [[nodiscard]] uint64_t used_peak_bytes() const noexcept { return used_peak_bytes_; }
+    [[nodiscard]] uint64_t device_allocation_count() const noexcept { return device_allocation_count_; }
+
+private:
+    static constexpr uint32_t k_none = ~uint32_t{0};
+
+    struct region {
+        std::byte *data = nullptr;
+        uint64_t size_bytes = 0;  // 0: that number is not in service
+    };
+    struct slot {
+        std::byte *data = nullptr;
+        uint64_t size_bytes = 0;  // 0: the record is unused
+        uint64_t footprint_bytes = 0;
+        void *adopted = nullptr;                     // the caller's memory, or
+        sub_allocator::segment_id segment = k_none;  // a segment of ours
+        uint32_t next_unused = k_none;
+    };
+
+    [[nodiscard]] status add_device_region(uint64_t size_bytes);
+    slot_id new_slot(const slot &record);
+    [[nodiscard]] const slot &live(slot_id id) const noexcept;
+    void hold(uint64_t size_bytes) noexcept;
+
+    device &device_;
+    uint64_t cap_bytes_;
+    sub_allocator sub_;
+    std::vector<region> regions_;  // ours, by region number; lent memory is not among them
+    std::vector<region> retired_;
+    std::vector<slot> slots_;
+    uint32_t unused_slots_ = k_none;
+    bool block_taken_ = false;
+    uint64_t held_bytes_ = 0;
+    uint64_t held_peak_bytes_ = 0;
+    uint64_t used_bytes_ = 0;
+    uint64_t used_peak_bytes_ = 0;
+    uint64_t device_allocation_count_ = 0;
 };
 
 }  // namespace ebb

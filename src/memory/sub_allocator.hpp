@@ -7,6 +7,11 @@
 // readers of its own bytes and for nobody else's.
 //
 // Which memory is taken follows from the order of the calls alone, never from what the device has finished.
+//
+// Free ranges ("runs") are listed by size class: a class spans 1/32 of its size, so the first run of the next class
+// fits and is at most that much larger than needed. Within a class, first freed is first taken. An allocation is cut
+// from the end of the run whose bytes were freed earlier. Nodes and lists are index-linked and recycled: once as many
+// segments have existed as ever will at a time, nothing is allocated.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +23,8 @@
 
 namespace ebb {
 
-// best: the smallest range that fits, among equals the one freed first (pinned memory: low waste).
+// best: the smallest range that fits (to within a size class), among equals the one freed first (pinned memory: low
+// waste).
 // oldest: among all that fit the one whose bytes were freed first (slots: its readers are likeliest done).
 enum class fit_rule : uint8_t { best, oldest };
 
@@ -41,13 +47,81 @@ public:
 
     // Appends the tickets of the consumed segments to waits. Empty when nothing fits.
     [[nodiscard]] std::optional<piece> allocate(uint64_t size_bytes, fit_rule rule, std::vector<ticket> &waits);
-    // The largest free range, but at most size_bytes: for blocks made of extents.
+    // The largest free range (to within a size class), but at most size_bytes: for blocks made of extents.
     [[nodiscard]] std::optional<piece> allocate_largest(uint64_t size_bytes, std::vector<ticket> &waits);
     void free(segment_id segment, const ticket_set &last_uses);
 
-    [[nodiscard]] uint64_t total_bytes() const noexcept;
-    [[nodiscard]] uint64_t free_bytes() const noexcept;
+    // What up to count pieces from allocate_largest would give in all, leaving out ranges below minimum_bytes.
+    [[nodiscard]] uint64_t largest_pieces_bytes(uint32_t count, uint64_t minimum_bytes) const noexcept;
+
+    [[nodiscard]] uint64_t total_bytes() const noexcept { return total_granules_ << granule_shift_; }
+    [[nodiscard]] uint64_t free_bytes() const noexcept { return free_granules_ << granule_shift_; }
     [[nodiscard]] uint64_t largest_free_bytes() const noexcept;
+
+private:
+    static constexpr uint32_t k_none = ~uint32_t{0};
+    static constexpr uint32_t k_second_level_bits = 5;  // 32 classes for each power of two
+    static constexpr uint32_t k_class_count = (64 - k_second_level_bits + 1) << k_second_level_bits;
+    static constexpr uint32_t k_own_class_tries = 8;
+
+    enum class node_state : uint8_t { recycled, in_use, free };
+
+    // One segment. Free segments side by side form a run; its first segment carries the run's size and its links
+    // in the class list, its first and last know each other, those between know nothing: so joining and cutting
+    // runs touches the ends only.
+    struct node {
+        std::byte *data = nullptr;
+        uint64_t granules = 0;
+        uint64_t age = 0;                          // free: when it was freed, in frees
+        uint64_t run_granules = 0;                 // first of a run
+        uint32_t neighbour[2] = {k_none, k_none};  // in address order: [0] below, [1] above
+        uint32_t run_end = k_none;                 // first of a run: its last; last: its first
+        uint32_t list_previous = k_none;           // first of a run
+        uint32_t list_next = k_none;               // first of a run; recycled: the next recycled one
+        uint32_t region = k_none;
+        node_state state = node_state::recycled;
+    };
+    struct region_record {
+        uint32_t first_node = k_none;  // k_none: the number is not in service
+        uint32_t blocks_in_use = 0;
+        uint64_t granules = 0;
+    };
+    struct run_list {
+        uint32_t first = k_none;
+        uint32_t last = k_none;
+    };
+
+    [[nodiscard]] static uint32_t class_of(uint64_t granules) noexcept;
+    [[nodiscard]] uint64_t granules_for(uint64_t size_bytes) const noexcept;
+    [[nodiscard]] uint32_t next_class(uint32_t from) const noexcept;       // the first with a run, from this one on
+    [[nodiscard]] uint32_t previous_class(uint32_t below) const noexcept;  // the last with a run, before this one
+
+    [[nodiscard]] uint32_t find_best(uint64_t granules) const noexcept;
+    [[nodiscard]] uint32_t find_in_class(uint32_t size_class, uint64_t granules, uint32_t tries) const noexcept;
+    [[nodiscard]] uint32_t find_oldest(uint64_t granules) const noexcept;
+
+    uint32_t new_node();
+    void recycle(uint32_t index) noexcept;
+    void list_front(uint32_t head) noexcept;
+    void list_back(uint32_t head) noexcept;
+    void mark_class(uint32_t size_class) noexcept;
+    void unlist(uint32_t head) noexcept;
+
+    piece take(uint32_t head, uint64_t granules, std::vector<ticket> &waits);
+    uint32_t consume(uint32_t near, uint32_t forward, uint64_t granules, std::vector<ticket> &waits);
+    void append_tickets(uint32_t index, std::vector<ticket> &waits) const;
+
+    uint32_t granule_shift_;
+    uint64_t clock_ = 0;  // counts frees and new regions: the age of free bytes
+    uint64_t total_granules_ = 0;
+    uint64_t free_granules_ = 0;
+    uint64_t first_level_ = 0;            // bit i: some second-level map i is not empty
+    std::vector<uint32_t> second_level_;  // bit j of map i: class 32 i + j has a run
+    std::vector<run_list> classes_;
+    std::vector<node> nodes_;
+    std::vector<ticket_set> tickets_;  // of the node with the same index; read only when memory changes hands
+    uint32_t recycled_nodes_ = k_none;
+    std::vector<region_record> regions_;
 };
 
 }  // namespace ebb

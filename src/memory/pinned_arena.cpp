@@ -1,0 +1,320 @@
+#include "memory/pinned_arena.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.hpp"
+
+namespace ebb {
+namespace {
+
+constexpr uint64_t k_page_bytes = 4096;  // alignment of blocks and unit of registrations
+constexpr uint32_t k_max_extents = 16;
+constexpr uint64_t k_min_extent_bytes = 256ULL << 10U;  // below this a copy is mostly start-up cost
+constexpr uint64_t k_step_share = 16;                   // a growth step is a sixteenth of what is mapped
+constexpr uint64_t k_aside_share = 12;                  // free bytes left aside by a growth: at most a twelfth
+constexpr uint32_t k_max_skips = 4096;
+
+uint64_t round_down(uint64_t bytes) {
+    return bytes & ~(k_page_bytes - 1);
+}
+
+uint64_t round_up(uint64_t bytes) {
+    const uint64_t down = round_down(bytes);
+    return down == bytes || down + k_page_bytes < down ? down : down + k_page_bytes;
+}
+
+}  // namespace
+
+pinned_arena::pinned_arena(device &dev, const pinned_arena_options &options)
+    : device_(dev),
+      max_slab_bytes_(options.max_slab_bytes != 0 ? options.max_slab_bytes : dev.info().slab_bytes),
+      sub_(k_page_bytes) {
+    max_slab_bytes_ = std::max(round_down(max_slab_bytes_), k_page_bytes);
+    statistics_.cap_bytes = options.cap_bytes != 0 ? options.cap_bytes : dev.host_room_bytes();
+}
+
+pinned_arena::~pinned_arena() {
+    static_cast<void>(unmap_trimmed());
+    for (const slab &s : slabs_) {
+        if (s.size_bytes != 0) {
+            static_cast<void>(device_.unmap_host(s.data, s.size_bytes));
+        }
+    }
+}
+
+// ---- Blocks --------------------------------------------------------------------------------------------------
+
+std::optional<pinned_arena::block_id> pinned_arena::allocate(uint64_t size_bytes, std::vector<ticket> &waits) {
+    EBB_CHECK(size_bytes > 0);
+    const uint64_t rounded_bytes = round_up(size_bytes);
+    if (const auto piece = sub_.allocate(rounded_bytes, fit_rule::best, waits)) {
+        count_block(size_bytes, 1);
+        return new_block(size_bytes, *piece);
+    }
+    return allocate_with_growth(size_bytes, rounded_bytes, waits);
+}
+
+std::optional<pinned_arena::block_id> pinned_arena::allocate_with_growth(uint64_t size_bytes, uint64_t rounded_bytes,
+                                                                         std::vector<ticket> &waits) {
+    if (!make_room(rounded_bytes)) {
+        refusal_.wanted_bytes = size_bytes;
+        refusal_.held_bytes = sub_.total_bytes() - sub_.free_bytes();
+        return std::nullopt;
+    }
+    block_id id = k_none;
+    uint32_t last = k_none;
+    uint32_t extents = 0;
+    for (uint64_t left_bytes = rounded_bytes; left_bytes > 0; ++extents) {
+        auto piece = sub_.allocate(left_bytes, fit_rule::best, waits);
+        if (!piece) {
+            piece = sub_.allocate_largest(left_bytes, waits);
+        }
+        EBB_CHECK(piece.has_value());  // make_room saw to it
+        left_bytes -= piece->size_bytes;
+        if (id == k_none) {
+            id = new_block(size_bytes, *piece);
+        } else {
+            add_piece(id, last, *piece);
+            last = last == k_none ? blocks_[id].more : pieces_[last].next;
+        }
+    }
+    count_block(size_bytes, extents);
+    return id;
+}
+
+pinned_arena::block_id pinned_arena::new_block(uint64_t size_bytes, const sub_allocator::piece &first) {
+    if (unused_blocks_ == k_none) {
+        EBB_CHECK(blocks_.size() < k_none);
+        blocks_.emplace_back();
+        unused_blocks_ = static_cast<uint32_t>(blocks_.size() - 1);
+    }
+    const block_id id = unused_blocks_;
+    unused_blocks_ = blocks_[id].more;
+    blocks_[id] = {size_bytes, first, k_none, 1};
+    return id;
+}
+
+void pinned_arena::add_piece(block_id id, uint32_t last, const sub_allocator::piece &piece) {
+    if (unused_pieces_ == k_none) {
+        pieces_.emplace_back();
+        unused_pieces_ = static_cast<uint32_t>(pieces_.size() - 1);
+    }
+    const uint32_t index = unused_pieces_;
+    unused_pieces_ = pieces_[index].next;
+    pieces_[index] = {piece, k_none};
+    (last == k_none ? blocks_[id].more : pieces_[last].next) = index;
+    ++blocks_[id].extent_count;
+}
+
+void pinned_arena::count_block(uint64_t size_bytes, uint32_t extents) noexcept {
+    ++statistics_.block_count;
+    statistics_.extent_count += extents;
+    statistics_.requested_bytes += size_bytes;
+    statistics_.requested_peak_bytes = std::max(statistics_.requested_peak_bytes, statistics_.requested_bytes);
+    if (statistics_.mapped_bytes == statistics_.mapped_peak_bytes) {
+        statistics_.requested_at_mapped_peak_bytes =
+            std::max(statistics_.requested_at_mapped_peak_bytes, statistics_.requested_bytes);
+    }
+}
+
+void pinned_arena::free(block_id id, const ticket_set &last_uses) {
+    const block &record = live(id);
+    statistics_.requested_bytes -= record.size_bytes;
+    statistics_.extent_count -= record.extent_count;
+    --statistics_.block_count;
+    sub_.free(record.first.segment, last_uses);
+    for (uint32_t more = record.more; more != k_none;) {
+        piece_node &node = pieces_[more];
+        sub_.free(node.piece.segment, last_uses);
+        const uint32_t next = node.next;
+        node.next = unused_pieces_;
+        unused_pieces_ = more;
+        more = next;
+    }
+    blocks_[id].size_bytes = 0;
+    blocks_[id].more = unused_blocks_;
+    unused_blocks_ = id;
+}
+
+const pinned_arena::block &pinned_arena::live(block_id id) const noexcept {
+    EBB_CHECK(id < blocks_.size() && blocks_[id].size_bytes != 0);
+    return blocks_[id];
+}
+
+uint64_t pinned_arena::block_bytes(block_id id) const noexcept {
+    return live(id).size_bytes;
+}
+
+uint32_t pinned_arena::extent_count(block_id id) const noexcept {
+    return live(id).extent_count;
+}
+
+// ---- Growth --------------------------------------------------------------------------------------------------
+
+// Sees to it that free bytes suffice, by growing or by accepting extents. Tried in order, each with a growth step first
+// and then with no byte more than needed: the whole block in new memory; what the largest free ranges do
+// not cover; what all of them do not cover.
+bool pinned_arena::make_room(uint64_t rounded_bytes) {
+    const uint64_t free_bytes = sub_.free_bytes();
+    if (free_bytes >= rounded_bytes && sub_.largest_pieces_bytes(k_max_extents, k_min_extent_bytes) >= rounded_bytes) {
+        return true;
+    }
+    const uint64_t covered_bytes =
+        std::min(rounded_bytes, sub_.largest_pieces_bytes(k_max_extents - 1, k_min_extent_bytes));
+    const uint64_t step_bytes = std::min(max_slab_bytes_, round_down(sub_.total_bytes() / k_step_share));
+    const uint64_t smallest_bytes = rounded_bytes - std::min(rounded_bytes, free_bytes);
+    for (const uint64_t needed_bytes : {rounded_bytes, rounded_bytes - covered_bytes, smallest_bytes}) {
+        if (needed_bytes == 0) {
+            return true;
+        }
+        for (const uint64_t growth_bytes : {std::max(needed_bytes, step_bytes), needed_bytes}) {
+            const uint64_t aside_bytes = free_bytes + growth_bytes - rounded_bytes;
+            const bool tight = aside_bytes <= (sub_.total_bytes() + growth_bytes) / k_aside_share;
+            if ((tight || needed_bytes == smallest_bytes) && grow(growth_bytes)) {
+                return true;
+            }
+            if (step_bytes <= needed_bytes) {
+                break;
+            }
+        }
+    }
+    return false;
+}
+
+// Maps slabs of size_bytes in all. What was mapped before a refusal stays: the next request may use it.
+bool pinned_arena::grow(uint64_t size_bytes) {
+    if (!growth_allowed(size_bytes)) {
+        return false;
+    }
+    for (uint64_t left_bytes = size_bytes; left_bytes > 0;) {
+        const uint64_t slab_bytes = std::min(left_bytes, max_slab_bytes_);
+        if (!map_slab(slab_bytes)) {
+            return false;
+        }
+        left_bytes -= slab_bytes;
+    }
+    return true;
+}
+
+// The cap, then what was refused lately, then what the host has room for.
+bool pinned_arena::growth_allowed(uint64_t size_bytes) {
+    const uint64_t mapped_bytes = statistics_.mapped_bytes;
+    const uint64_t cap_bytes = statistics_.cap_bytes;
+    if (mapped_bytes > cap_bytes || size_bytes > cap_bytes - mapped_bytes) {
+        refusal_.kind = refusal_kind::cap;
+        refusal_.cap_bytes = cap_bytes;
+        return false;
+    }
+    if (size_bytes >= backoff_.refused_bytes && backoff_.skips_left > 0) {
+        --backoff_.skips_left;
+        refusal_.kind = backoff_.kind;
+        refusal_.cap_bytes = backoff_.limit_bytes;
+        return false;
+    }
+    const uint64_t room_bytes = device_.host_room_bytes();
+    if (size_bytes > room_bytes) {
+        note_refused_growth(size_bytes, refusal_kind::cap, std::min(cap_bytes, mapped_bytes + room_bytes));
+        return false;
+    }
+    return true;
+}
+
+bool pinned_arena::map_slab(uint64_t size_bytes) {
+    result<void *> mapped = device_.map_host(size_bytes);
+    if (!mapped.ok()) {
+        pinning_status_ = mapped.why();
+        note_refused_growth(size_bytes, refusal_kind::pinning, statistics_.cap_bytes);
+        return false;
+    }
+    const slab added{static_cast<std::byte *>(mapped.value()), size_bytes};
+    const uint32_t region = sub_.add_region(added.data, size_bytes);
+    if (region >= slabs_.size()) {
+        slabs_.resize(region + 1);
+    }
+    slabs_[region] = added;
+    ++statistics_.slab_count;
+    statistics_.mapped_bytes += size_bytes;
+    if (statistics_.mapped_bytes > statistics_.mapped_peak_bytes) {
+        statistics_.mapped_peak_bytes = statistics_.mapped_bytes;
+        statistics_.requested_at_mapped_peak_bytes = statistics_.requested_bytes;
+    }
+    if (size_bytes >= backoff_.refused_bytes) {
+        backoff_ = {};
+    }
+    return true;
+}
+
+void pinned_arena::note_refused_growth(uint64_t size_bytes, refusal_kind kind, uint64_t limit_bytes) {
+    backoff_.refused_bytes = size_bytes;
+    backoff_.skips_left = backoff_.next_skips;
+    backoff_.next_skips = std::min(backoff_.next_skips * 2, k_max_skips);
+    backoff_.kind = kind;
+    backoff_.limit_bytes = limit_bytes;
+    refusal_.kind = kind;
+    refusal_.cap_bytes = limit_bytes;
+}
+
+status pinned_arena::growth_failure(uint64_t wanted_bytes) const {
+    if (refusal_.kind == refusal_kind::pinning) {
+        return {code::out_of_host_memory,
+                fmt::format("pinned host memory: {} bytes wanted, {} mapped, pinning refused: {}", wanted_bytes,
+                            statistics_.mapped_bytes, pinning_status_.text())};
+    }
+    const char *advice = refusal_.cap_bytes < statistics_.cap_bytes
+                             ? "the control group or the system has no room for more: raise its memory limit"
+                             : "raise host_bytes (EBB_HOST_BYTES)";
+    return {code::out_of_host_memory,
+            fmt::format("pinned host memory: {} bytes wanted, {} mapped, the cap is {} bytes; {}", wanted_bytes,
+                        statistics_.mapped_bytes, refusal_.cap_bytes, advice)};
+}
+
+status pinned_arena::reserve(uint64_t size_bytes) {
+    const uint64_t wanted_bytes = round_up(size_bytes);
+    if (wanted_bytes <= statistics_.mapped_bytes) {
+        return {};
+    }
+    if (!grow(wanted_bytes - statistics_.mapped_bytes)) {
+        return growth_failure(wanted_bytes);
+    }
+    return {};
+}
+
+// ---- Giving back ---------------------------------------------------------------------------------------------
+
+uint64_t pinned_arena::trim(std::vector<ticket> &waits) {
+    uint64_t trimmed_bytes = 0;
+    for (uint32_t region = 0; region < slabs_.size(); ++region) {
+        slab &candidate = slabs_[region];
+        if (candidate.size_bytes == 0 || !sub_.region_idle(region)) {
+            continue;
+        }
+        sub_.remove_region(region, waits);
+        trimmed_bytes += candidate.size_bytes;
+        trimmed_.push_back(candidate);
+        candidate = {};
+    }
+    return trimmed_bytes;
+}
+
+// Each registration is undone once: one that the device fails to undo is not tried again.
+status pinned_arena::unmap_trimmed() {
+    status first_failure;
+    for (const slab &s : trimmed_) {
+        status unmapped = device_.unmap_host(s.data, s.size_bytes);
+        if (!unmapped.ok() && first_failure.ok()) {
+            first_failure = std::move(unmapped);
+        }
+        statistics_.mapped_bytes -= s.size_bytes;
+        --statistics_.slab_count;
+    }
+    if (!trimmed_.empty()) {
+        backoff_ = {};
+    }
+    trimmed_.clear();
+    return first_failure;
+}
+
+}  // namespace ebb

@@ -1,0 +1,201 @@
+#include "memory/staging.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.hpp"
+
+namespace ebb {
+namespace {
+
+uint64_t offset_of(const void *address) noexcept {
+    return reinterpret_cast<uintptr_t>(address) & (staging::k_alignment - 1);
+}
+
+uint64_t round_down(uint64_t bytes) noexcept {
+    return bytes & ~(staging::k_alignment - 1);
+}
+
+}  // namespace
+
+staging::staging(device &dev, uint64_t cap_bytes) : device_(dev), cap_bytes_(cap_bytes), sub_(k_alignment) {}
+
+staging::~staging() {
+    static_cast<void>(free_retired());
+    for (const region &r : regions_) {
+        if (r.size_bytes != 0) {
+            static_cast<void>(device_.free_device(r.data, r.size_bytes));
+        }
+    }
+}
+
+void staging::lend_block(void *data, uint64_t size_bytes) {
+    EBB_CHECK(data != nullptr && held_bytes_ == 0 && !block_taken_);
+    auto *start = static_cast<std::byte *>(data);
+    const uint64_t skipped_bytes = (k_alignment - offset_of(data)) & (k_alignment - 1);
+    EBB_CHECK(size_bytes >= skipped_bytes + k_alignment);
+    const uint64_t usable_bytes = round_down(size_bytes - skipped_bytes);
+    sub_.add_region(start + skipped_bytes, usable_bytes);
+    cap_bytes_ = usable_bytes;
+    block_taken_ = true;
+    hold(usable_bytes);
+}
+
+void staging::set_cap(uint64_t cap_bytes) noexcept {
+    cap_bytes_ = std::max(cap_bytes, held_bytes_);
+}
+
+void staging::hold(uint64_t size_bytes) noexcept {
+    held_bytes_ += size_bytes;
+    held_peak_bytes_ = std::max(held_peak_bytes_, held_bytes_);
+}
+
+// ---- Slots ---------------------------------------------------------------------------------------------------
+
+uint64_t staging::slot_footprint_bytes(uint64_t size_bytes, const void *like) noexcept {
+    return round_down(offset_of(like) + size_bytes + k_alignment - 1);
+}
+
+std::optional<staging::slot_id> staging::allocate(uint64_t size_bytes, const void *like, std::vector<ticket> &waits) {
+    EBB_CHECK(size_bytes > 0);
+    const uint64_t footprint_bytes = slot_footprint_bytes(size_bytes, like);
+    if (footprint_bytes < size_bytes) {
+        return std::nullopt;  // near 2^64
+    }
+    auto piece = sub_.allocate(footprint_bytes, fit_rule::oldest, waits);
+    if (!piece && !block_taken_ && held_bytes_ <= cap_bytes_ && footprint_bytes <= cap_bytes_ - held_bytes_) {
+        if (!add_device_region(footprint_bytes).ok()) {
+            return std::nullopt;
+        }
+        piece = sub_.allocate(footprint_bytes, fit_rule::oldest, waits);
+    }
+    if (!piece) {
+        return std::nullopt;
+    }
+    slot record;
+    record.data = piece->data + offset_of(like);
+    record.size_bytes = size_bytes;
+    record.footprint_bytes = footprint_bytes;
+    record.segment = piece->segment;
+    return new_slot(record);
+}
+
+staging::slot_id staging::adopt(void *memory, uint64_t footprint_bytes, uint64_t size_bytes, const void *like) {
+    EBB_CHECK(memory != nullptr && offset_of(memory) == 0 && size_bytes > 0);
+    EBB_CHECK(footprint_bytes >= slot_footprint_bytes(size_bytes, like));
+    hold(footprint_bytes);
+    slot record;
+    record.data = static_cast<std::byte *>(memory) + offset_of(like);
+    record.size_bytes = size_bytes;
+    record.footprint_bytes = footprint_bytes;
+    record.adopted = memory;
+    return new_slot(record);
+}
+
+staging::slot_id staging::new_slot(const slot &record) {
+    used_bytes_ += record.footprint_bytes;
+    used_peak_bytes_ = std::max(used_peak_bytes_, used_bytes_);
+    if (unused_slots_ == k_none) {
+        EBB_CHECK(slots_.size() < k_none);
+        slots_.emplace_back();
+        unused_slots_ = static_cast<uint32_t>(slots_.size() - 1);
+    }
+    const slot_id id = unused_slots_;
+    unused_slots_ = slots_[id].next_unused;
+    slots_[id] = record;
+    return id;
+}
+
+staging::handed_back staging::free(slot_id id, const ticket_set &last_uses) {
+    const slot record = live(id);
+    handed_back back;
+    if (record.adopted != nullptr) {
+        back = {record.adopted, record.footprint_bytes};
+        held_bytes_ -= record.footprint_bytes;
+    } else {
+        sub_.free(record.segment, last_uses);
+    }
+    used_bytes_ -= record.footprint_bytes;
+    slots_[id] = {};
+    slots_[id].next_unused = unused_slots_;
+    unused_slots_ = id;
+    return back;
+}
+
+const staging::slot &staging::live(slot_id id) const noexcept {
+    EBB_CHECK(id < slots_.size() && slots_[id].size_bytes != 0);
+    return slots_[id];
+}
+
+std::byte *staging::data(slot_id id) const noexcept {
+    return live(id).data;
+}
+
+uint64_t staging::size_bytes(slot_id id) const noexcept {
+    return live(id).size_bytes;
+}
+
+// ---- Memory --------------------------------------------------------------------------------------------------
+
+status staging::add_device_region(uint64_t size_bytes) {
+    result<void *> memory = device_.alloc_device(size_bytes);
+    if (!memory.ok()) {
+        return memory.why();
+    }
+    ++device_allocation_count_;
+    const region added{static_cast<std::byte *>(memory.value()), size_bytes};
+    const uint32_t number = sub_.add_region(added.data, size_bytes);
+    if (number >= regions_.size()) {
+        regions_.resize(number + 1);
+    }
+    regions_[number] = added;
+    hold(size_bytes);
+    return {};
+}
+
+void staging::prepare_block(std::vector<ticket> &waits) {
+    for (uint32_t number = 0; number < regions_.size(); ++number) {
+        region &candidate = regions_[number];
+        if (candidate.size_bytes != 0 && sub_.region_idle(number)) {
+            sub_.remove_region(number, waits);
+            retired_.push_back(candidate);
+            candidate = {};
+        }
+    }
+}
+
+// A region that the device fails to free is not tried again, and no longer counted.
+status staging::free_retired() {
+    status first_failure;
+    for (const region &r : retired_) {
+        status freed = device_.free_device(r.data, r.size_bytes);
+        if (!freed.ok() && first_failure.ok()) {
+            first_failure = std::move(freed);
+        }
+        held_bytes_ -= r.size_bytes;
+    }
+    retired_.clear();
+    return first_failure;
+}
+
+status staging::take_block(uint64_t size_bytes) {
+    if (block_taken_) {
+        return {};
+    }
+    block_taken_ = true;
+    EBB_TRY(free_retired());
+    const uint64_t wanted_bytes = std::min(size_bytes, cap_bytes_);
+    const uint64_t missing_bytes = wanted_bytes > held_bytes_ ? round_down(wanted_bytes - held_bytes_) : 0;
+    if (missing_bytes == 0) {
+        return {};
+    }
+    const status taken = add_device_region(missing_bytes);
+    if (taken.ok()) {
+        return taken;
+    }
+    return {taken.code(), fmt::format("staging: {} bytes of device memory wanted beside {} held, cap {}: {}",
+                                      missing_bytes, held_bytes_, cap_bytes_, taken.text())};
+}
+
+}  // namespace ebb
