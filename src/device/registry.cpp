@@ -1,0 +1,69 @@
+#include "device/registry.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "device/host/host_device.hpp"
+#include "device/host/host_limits.hpp"
+
+namespace ebb {
+namespace {
+
+status check_only_ordinal(std::string_view name, int32_t ordinal) {
+    if (ordinal == 0) {
+        return {};
+    }
+    return {code::invalid_argument,
+            fmt::format("device_ordinal {}: there is one {} device, and its ordinal is 0", ordinal, name)};
+}
+
+// A capacity that does not fit would end in the kernel's killer as the memory fills, long after anyone could
+// say why.
+result<uint64_t> host_capacity(const device_options &options) {
+    constexpr uint64_t k_default_bytes = 1ULL << 30U;
+    const host_room room = read_host_room(options.host_system_root);
+    if (!options.host_capacity_bytes.has_value()) {
+        return std::min(k_default_bytes, room.room_bytes / 2);
+    }
+    if (*options.host_capacity_bytes > room.room_bytes) {
+        return status{
+            code::out_of_host_memory,
+            fmt::format("host_device_bytes {}: the host device's memory is host memory, and there is room for {} "
+                        "bytes; limited by {}; lower host_device_bytes",
+                        *options.host_capacity_bytes, room.room_bytes, explain(room))};
+    }
+    return *options.host_capacity_bytes;
+}
+
+result<std::unique_ptr<device>> make_host(const device_options &options) {
+    const result<uint64_t> capacity = host_capacity(options);
+    if (!capacity.ok()) {
+        return capacity.why();
+    }
+    host_device_options host;
+    host.capacity_bytes = capacity.value();
+    host.d2h_bytes_per_second = options.host_d2h_bytes_per_second;
+    host.h2d_bytes_per_second = options.host_h2d_bytes_per_second;
+    host.system_root = options.host_system_root;
+    host.prefault_threads = options.host_prefault_threads;
+    return std::unique_ptr<device>(std::make_unique<host_device>(host));
+}
+
+}  // namespace
+
+result<std::unique_ptr<device>> make_device(std::string_view name, int32_t ordinal, const device_options &options) {
+    if (name == "auto" || name == "host") {
+        EBB_TRY(check_only_ordinal("host", ordinal));
+        return make_host(options);
+    }
+    if (name == "null") {
+        EBB_TRY(check_only_ordinal("null", ordinal));
+        return std::unique_ptr<device>(std::make_unique<null_device>(options.null));
+    }
+    return status{
+        code::invalid_argument,
+        fmt::format("device \"{}\": there is no such device; this build has \"host\", \"null\" and \"auto\"", name)};
+}
+
+}  // namespace ebb
