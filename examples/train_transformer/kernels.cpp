@@ -59,7 +59,8 @@ void norm_backward(const scalar *input, const scalar *weight, const scalar *upst
 
 template <class scalar>
 void multiply(const scalar *a, const scalar *b, scalar *c, int64_t rows, int64_t inner, int64_t columns) {
-    view<scalar>(c, rows, columns).noalias() = const_view<scalar>(a, rows, inner) * const_view<scalar>(b, inner, columns);
+    view<scalar>(c, rows, columns).noalias() =
+        const_view<scalar>(a, rows, inner) * const_view<scalar>(b, inner, columns);
 }
 
 // weight_gradient += input^T * upstream
@@ -117,7 +118,6 @@ void attend_head(const layer_args<scalar> &args, int64_t sequence, int64_t head,
     const auto q = head_of(args.saved.query, shape, sequence, head);
     const auto k = head_of(args.saved.key, shape, sequence, head);
     const auto v = head_of(args.saved.value, shape, sequence, head);
-    auto context = head_of(args.saved.context, shape, sequence, head);
     for (int64_t first = 0; first < shape.sequence; first += k_attention_rows) {
         const score_block<scalar> block{first, std::min(first + k_attention_rows, shape.sequence)};
         view<scalar> s = scores(memory, block, q, k);
@@ -129,9 +129,15 @@ void attend_head(const layer_args<scalar> &args, int64_t sequence, int64_t head,
             const scalar sum = visible.sum();
             visible *= scalar(1) / sum;
             s.row(r).tail(block.last - seen).setZero();
-            args.saved.log_sum[(sequence * shape.sequence + first + r) * shape.heads + head] = largest + std::log(sum);
+            if (args.saved.log_sum != nullptr) {
+                const int64_t token = sequence * shape.sequence + first + r;
+                args.saved.log_sum[token * shape.heads + head] = largest + std::log(sum);
+            }
         }
-        context.middleRows(first, block.rows()).noalias() = s * v.topRows(block.last);
+        if (args.saved.context != nullptr) {
+            auto context = head_of(args.saved.context, shape, sequence, head);
+            context.middleRows(first, block.rows()).noalias() = s * v.topRows(block.last);
+        }
     }
 }
 
@@ -479,17 +485,17 @@ void adamw(const adamw_args<scalar> &args) {
     w = w * keep - m * rate / ((v * correction).sqrt() + scalar(1e-8));
 }
 
-#define TRAIN_INSTANTIATE(scalar)                                \
-    template void initialise(const initialise_args<scalar> &);   \
-    template void embed(const embed_args<scalar> &);             \
-    template void embed_backward(const embed_args<scalar> &);    \
-    template void project(const layer_args<scalar> &);           \
-    template void attend(const layer_args<scalar> &);            \
-    template void project_out(const layer_args<scalar> &);       \
-    template void mlp(const layer_args<scalar> &);               \
-    template void mlp_backward(const layer_args<scalar> &);      \
+#define TRAIN_INSTANTIATE(scalar)                                 \
+    template void initialise(const initialise_args<scalar> &);    \
+    template void embed(const embed_args<scalar> &);              \
+    template void embed_backward(const embed_args<scalar> &);     \
+    template void project(const layer_args<scalar> &);            \
+    template void attend(const layer_args<scalar> &);             \
+    template void project_out(const layer_args<scalar> &);        \
+    template void mlp(const layer_args<scalar> &);                \
+    template void mlp_backward(const layer_args<scalar> &);       \
     template void attention_backward(const layer_args<scalar> &); \
-    template void head_loss(const head_args<scalar> &);          \
+    template void head_loss(const head_args<scalar> &);           \
     template void adamw(const adamw_args<scalar> &)
 
 TRAIN_INSTANTIATE(float);

@@ -1,0 +1,104 @@
+#include "saved_tensor.hpp"
+
+#include <utility>
+
+namespace train {
+namespace {
+
+// The deleter that Ebb runs when the memory may be reused behind the compute stream.
+void let_go(void *context) {
+    delete static_cast<device_array *>(context);
+}
+
+}  // namespace
+
+saved_tensor::saved_tensor(saved_tensor &&other) noexcept
+    : name_(other.name_),
+      elements_(other.elements_),
+      device_(other.device_),
+      activation_(std::exchange(other.activation_, 0)),
+      claim_(std::exchange(other.claim_, 0)),
+      claimed_(other.claimed_),
+      own_(std::move(other.own_)),
+      kept_by_necessity_(other.kept_by_necessity_) {}
+
+void saved_tensor::save(training_device &device, device_array array, int64_t micro_batch,
+                        const std::vector<const saved_tensor *> &sources) {
+    device_ = &device;
+    std::vector<ebb_activation> from;
+    for (const saved_tensor *source : sources) {
+        from.push_back(source->activation_);
+    }
+    const ebb_stream stream = device.stream();
+    auto context = std::make_unique<device_array>(std::move(array));
+
+    ebb_offload_args args{};
+    args.struct_size = sizeof(args);
+    args.name = name_;
+    args.data = context->get();
+    args.size_bytes = static_cast<uint64_t>(elements_) * sizeof(float);
+    args.producers = &stream;
+    args.producer_count = 1;
+    args.deleter = let_go;
+    args.deleter_context = context.get();
+    args.micro_batch = static_cast<uint64_t>(micro_batch);
+    if (!from.empty()) {
+        args.flags = EBB_OFFLOAD_CAN_RECOMPUTE;
+        args.recompute_from = from.data();
+        args.recompute_from_count = from.size();
+    }
+    ebb_offload_info info{};
+    info.struct_size = sizeof(info);
+    check(ebb_offload(device.runtime(), &args, &info), "ebb_offload");
+    context.release();  // the deleter's now
+    activation_ = info.activation;
+    kept_by_necessity_ = info.reason == EBB_REASON_HOST_CAP || info.reason == EBB_REASON_PINNING ||
+                         info.reason == EBB_REASON_COPY_ERROR || info.reason == EBB_REASON_LARGER_THAN_SLOT;
+}
+
+float *saved_tensor::fetch() {
+    if (own_ != nullptr) {
+        return own_.get();
+    }
+    if (claim_ != 0) {
+        return claimed_;
+    }
+    ebb_reload_info info{};
+    info.struct_size = sizeof(info);
+    const ebb_status status = ebb_reload(device_->runtime(), activation_, device_->stream(), &info);
+    if (status == EBB_RECOMPUTE) {
+        return nullptr;
+    }
+    if (status == EBB_NO_SLOT) {
+        own_ = device_->allocate(elements_);
+        check(ebb_reload_into(device_->runtime(), activation_, own_.get(),
+                              static_cast<uint64_t>(elements_) * sizeof(float), device_->stream()),
+              "ebb_reload_into");
+        return own_.get();
+    }
+    check(status, "ebb_reload");
+    claim_ = info.claim;
+    claimed_ = static_cast<float *>(info.data);
+    return claimed_;
+}
+
+void saved_tensor::finish() {
+    own_.reset();
+    if (claim_ != 0) {
+        check(ebb_return(device_->runtime(), std::exchange(claim_, 0), device_->stream()), "ebb_return");
+    }
+    check(ebb_release(device_->runtime(), std::exchange(activation_, 0)), "ebb_release");
+}
+
+// After a failure: the statuses say nothing new.
+void saved_tensor::discard() noexcept {
+    own_.reset();
+    if (claim_ != 0) {
+        ebb_return(device_->runtime(), std::exchange(claim_, 0), device_->stream());
+    }
+    if (activation_ != 0) {
+        ebb_release(device_->runtime(), std::exchange(activation_, 0));
+    }
+}
+
+}  // namespace train
