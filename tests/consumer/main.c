@@ -31,8 +31,13 @@ int main(void) {
     }
     memset(data, 0x5A, k_bytes);
 
-    ebb_offload_args args = {.struct_size = sizeof(args), .name = "gate", .data = data, .size_bytes = k_bytes,
-                             .producers = &stream, .producer_count = 1, .deleter = source_deleter};
+    ebb_offload_args args = {.struct_size = sizeof(args),
+                             .name = "gate",
+                             .data = data,
+                             .size_bytes = k_bytes,
+                             .producers = &stream,
+                             .producer_count = 1,
+                             .deleter = source_deleter};
     ebb_offload_info placed = {.struct_size = sizeof(placed)};
     ebb_reload_info reloaded = {.struct_size = sizeof(reloaded)};
     if (!check(ebb_step(runtime, EBB_PHASE_TRAIN), "ebb_step") ||

@@ -27,10 +27,11 @@ const std::map<std::string, std::set<std::string>> k_may_include{
 };
 const std::set<std::string> k_may_include_the_abi{"capi", "cli"};
 const std::set<std::string> k_deterministic{"memory", "transfer", "schedule", "runtime"};
-const std::set<std::string> k_not_deterministic{
-    "thread",  "mutex",  "shared_mutex", "condition_variable", "future", "semaphore",  "stop_token", "barrier",
-    "latch",   "chrono", "random",       "ctime",              "time.h", "sys/time.h", "pthread.h",  "threads.h",
-    "sys/random.h"};
+const std::set<std::string> k_not_deterministic{"thread",      "mutex",      "shared_mutex", "condition_variable",
+                                                "future",      "semaphore",  "stop_token",   "barrier",
+                                                "latch",       "chrono",     "random",       "ctime",
+                                                "time.h",      "sys/time.h", "pthread.h",    "threads.h",
+                                                "sys/random.h"};
 
 struct include {
     std::string path;

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that a build needs, and only those that are missing. As root it asks nothing; otherwise it
+# prints the command to run and fails. Quiet when nothing is missing.
+set -euo pipefail
+
+usage() {
+    cat <<'TEXT'
+usage: bash cmake/setup.sh [GROUP...]
+
+Groups of packages (default: build):
+  build  compiler, CMake, Ninja, ccache and the libraries; enough for every preset but clang
+  test   what the tests and benchmarks run beside that (Python's standard library)
+  ci     the second compiler, clang-format and clang-tidy; large
+TEXT
+}
+
+packages_of() {
+    case $1 in
+        build)
+            echo g++ cmake ninja-build ccache libfmt-dev nlohmann-json3-dev libcli11-dev libeigen3-dev \
+                libgtest-dev libgmock-dev libbenchmark-dev
+            ;;
+        test) echo python3 ;;
+        ci) echo clang-14 clang-tidy-14 clang-format-14 ;;
+        *) return 1 ;;
+    esac
+}
+
+installed() {
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+missing=()
+for group in "${@:-build}"; do
+    if [ "$group" = --help ] || [ "$group" = -h ]; then
+        usage
+        exit 0
+    fi
+    if ! packages=$(packages_of "$group"); then
+        echo "setup.sh: no group '$group'" >&2
+        usage >&2
+        exit 2
+    fi
+    for package in $packages; do
+        if ! command -v dpkg-query >/dev/null; then
+            missing+=("$package")
+        elif ! installed "$package"; then
+            missing+=("$package")
+        fi
+    done
+done
+if [ ${#missing[@]} -eq 0 ]; then
+    exit 0
+fi
+
+if ! command -v apt-get >/dev/null; then
+    echo "setup.sh: this system has no apt-get; install what these Debian packages hold: ${missing[*]}" >&2
+    exit 1
+fi
+if [ "$(id -u)" -ne 0 ]; then
+    echo "setup.sh: packages are missing, and installing them takes root. Run this, then try again:" >&2
+    echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+    exit 1
+fi
+
+export DEBIAN_FRONTEND=noninteractive
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+run() {
+    if ! "$@" >"$log" 2>&1; then
+        cat "$log" >&2
+        echo "setup.sh: failed: $*" >&2
+        exit 1
+    fi
+}
+run apt-get update
+# apt-get's own words on how much it will fetch and fill, before it does.
+size=$(apt-get install --no-install-recommends --assume-no "${missing[@]}" 2>/dev/null |
+    grep -E '^(Need to get|After this operation)' | tr '\n' ' ' || true)
+echo "Installing ${missing[*]}. ${size}"
+run apt-get install -y --no-install-recommends "${missing[@]}"

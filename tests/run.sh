@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs the tests. See --help.
+set -euo pipefail
+
+usage() {
+    cat <<'TEXT'
+usage: bash tests/run.sh [--core | --ci]
+
+Installs the Debian packages that are missing (as root; otherwise says which), builds the release preset into
+build/release and runs all tests. Ends with CTest's summary.
+
+  --core  the C++ tests alone
+  --ci    all tests, then also: address, undefined-behaviour and thread sanitizers, the second compiler, clang-format
+          and clang-tidy; prints one line for each of them at the end
+  --help  this text
+
+Exit status: 0 all passed, 1 something failed, 2 wrong usage.
+TEXT
+}
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+mode=all
+for argument in "$@"; do
+    case $argument in
+        --core) mode=core ;;
+        --ci) mode=ci ;;
+        --help | -h)
+            usage
+            exit 0
+            ;;
+        *)
+            echo "run.sh: unknown argument '$argument'" >&2
+            usage >&2
+            exit 2
+            ;;
+    esac
+done
+
+cd "$root"
+jobs=$(nproc)
+# Tests say what they set; what is set outside must not decide whether they pass.
+for variable in $(compgen -v EBB_ || true); do
+    unset "$variable"
+done
+
+quiet=()
+if [ ! -t 1 ]; then
+    quiet=(-- --quiet)
+fi
+
+build() { # PRESET
+    echo "== build $1"
+    cmake --preset "$1" --log-level=WARNING >/dev/null
+    cmake --build --preset "$1" --parallel "$jobs" "${quiet[@]}"
+}
+
+run_tests() { # PRESET [CTEST_ARGUMENT...]
+    local preset=$1
+    shift
+    echo "== test $preset"
+    ctest --preset "$preset" --parallel "$jobs" --progress "$@"
+}
+
+if [ "$mode" != ci ]; then
+    bash cmake/setup.sh build test
+    build release
+    if [ "$mode" = core ]; then
+        run_tests release --label-exclude '^python$'
+    else
+        run_tests release
+    fi
+    exit
+fi
+
+# What a sanitizer build cannot say anything about: nested builds, headers, scripts.
+not_sanitized='^(consumer|layout|abi|python)$'
+
+check_format() {
+    # The C header is laid out by hand: its comments stand beside what they explain.
+    find src include tests examples benchmarks cmake plugins \( -name '*.cpp' -o -name '*.hpp' -o -name '*.c' \) -print0 |
+        xargs -0 clang-format-14 --dry-run -Werror
+}
+check_release() {
+    build release
+    run_tests release
+}
+check_asan_ubsan() {
+    build asan-ubsan
+    run_tests asan-ubsan --label-exclude "$not_sanitized"
+}
+check_tsan() {
+    build tsan
+    run_tests tsan --label-exclude "$not_sanitized"
+}
+check_clang() {
+    build clang
+    run_tests clang --label-exclude '^(consumer|python)$'
+}
+check_tidy() {
+    echo "== clang-tidy"
+    find src -name '*.cpp' -print0 | xargs -0 -n 1 -P "$jobs" clang-tidy-14 -p build/clang --quiet --warnings-as-errors='*'
+}
+
+bash cmake/setup.sh build test ci
+failed=0
+summary=()
+for check in format release asan_ubsan tsan clang tidy; do
+    started=$SECONDS
+    # In a shell of its own with -e: as the condition of an if, a failing command would not end the function.
+    set +e
+    (
+        set -e
+        "check_$check"
+    )
+    status=$?
+    set -e
+    word=passed
+    if [ $status -ne 0 ]; then
+        word=FAILED
+        failed=1
+    fi
+    summary+=("$(printf '%-12s %s in %d s' "$check" "$word" $((SECONDS - started)))")
+done
+echo
+printf '%s\n' "${summary[@]}"
+exit $failed
