@@ -86,6 +86,7 @@ void step_record::derive_uses() {
         }
         next_use_event = i;
     }
+    first_use_ = next_use_event;
     std::vector<uint32_t> movable_before(events_.size() + 1, 0);
     for (size_t i = 0; i < events_.size(); ++i) {
         const bool counts = !events_[i].use && entries_[events_[i].entry].movable;
@@ -99,9 +100,12 @@ void step_record::derive_uses() {
 
 void step_record::derive_peak() {
     std::vector<uint64_t> ends(events_.size() + 1, 0);
+    largest_bytes_ = 0;
+    largest_movable_bytes_ = 0;
     for (const entry &e : entries_) {
         ends[e.released_at] += e.size_bytes;
         largest_bytes_ = std::max(largest_bytes_, e.size_bytes);
+        largest_movable_bytes_ = std::max(largest_movable_bytes_, e.movable ? e.size_bytes : 0);
     }
     uint64_t live = 0;
     peak_saved_bytes_ = 0;

@@ -54,11 +54,14 @@ public:
         uint32_t series = k_no_index;
     };
     [[nodiscard]] found find(const call_key &key) const noexcept;
+    [[nodiscard]] const std::vector<uint32_t> &series_first() const noexcept { return series_first_; }
+    [[nodiscard]] uint32_t first_use() const noexcept { return first_use_; }
     [[nodiscard]] uint32_t series_count() const noexcept { return static_cast<uint32_t>(series_first_.size()); }
 
     // Of every activation's lifetime, the largest sum of sizes that lived at once; and the largest size.
     [[nodiscard]] uint64_t peak_saved_bytes() const noexcept { return peak_saved_bytes_; }
     [[nodiscard]] uint64_t largest_bytes() const noexcept { return largest_bytes_; }
+    [[nodiscard]] uint64_t largest_movable_bytes() const noexcept { return largest_movable_bytes_; }
 
 private:
     void link_occurrences();
@@ -71,6 +74,8 @@ private:
     std::vector<uint32_t> buckets_;       // open addressing over series
     uint64_t peak_saved_bytes_ = 0;
     uint64_t largest_bytes_ = 0;
+    uint64_t largest_movable_bytes_ = 0;
+    uint32_t first_use_ = k_no_index;  // the first use event
 };
 
 }  // namespace ebb

@@ -2,6 +2,7 @@
 // traced; the first complete one becomes the record, and later ones are compared with it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -59,12 +60,12 @@ public:
         if (events_.size() != other.events_.size() || activations_.size() != other.activations_.size()) {
             return false;
         }
-        for (size_t i = 0; i < events_.size(); ++i) {
+        for (std::size_t i = 0; i < events_.size(); ++i) {
             if (events_[i].use != other.events_[i].use || events_[i].activation != other.events_[i].activation) {
                 return false;
             }
         }
-        for (size_t i = 0; i < activations_.size(); ++i) {
+        for (std::size_t i = 0; i < activations_.size(); ++i) {
             if (!(activations_[i].key == other.activations_[i].key)) {
                 return false;
             }

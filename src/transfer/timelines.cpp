@@ -236,4 +236,14 @@ status timelines::synchronize(ticket t) {
     return poll(l);
 }
 
+status timelines::synchronize_all() {
+    status first_failure;
+    for (size_t i = 0; i < lines_.size(); ++i) {
+        if (status s = synchronize(point(static_cast<uint16_t>(i), lines_[i].issued)); !s.ok() && first_failure.ok()) {
+            first_failure = std::move(s);
+        }
+    }
+    return first_failure;
+}
+
 }  // namespace ebb

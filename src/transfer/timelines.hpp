@@ -54,6 +54,7 @@ public:
     void unpin(const pinned_event &p) noexcept;
     // Blocks the host. For close and the growth at the end of the recorded step.
     status synchronize(ticket t);
+    status synchronize_all();
 
 private:
     struct line {

@@ -1,0 +1,42 @@
+// What the runtime counts: for all activations, and per name. Plain numbers; src/capi copies them out.
+#pragma once
+
+#include <cstdint>
+
+namespace ebb {
+
+struct counters {
+    uint64_t steps = 0, sampled_steps = 0;
+    uint64_t offload_calls = 0;
+    uint64_t kept_count = 0, offloaded_count = 0, recompute_count = 0;
+    uint64_t forwarded_count = 0;
+    uint64_t reloads_prefetched = 0, reloads_on_demand = 0;
+    uint64_t prefetches_dropped = 0;
+    uint64_t no_slot_count = 0;
+    uint64_t d2h_bytes = 0, h2d_bytes = 0;
+    uint64_t given_up_bytes = 0;
+    uint64_t hidden_ns = 0, exposed_ns = 0;
+    uint64_t device_held_bytes = 0, device_peak_bytes = 0;
+    uint64_t kept_bytes = 0, source_bytes = 0, source_peak_bytes = 0;
+    uint64_t staging_bytes = 0, staging_used_bytes = 0, staging_peak_bytes = 0;
+    uint64_t pinned_bytes = 0, pinned_used_bytes = 0, pinned_peak_bytes = 0;
+    uint64_t device_budget_bytes = 0;
+    uint64_t over_budget_policy_bytes = 0, over_budget_failure_bytes = 0, over_budget_size_bytes = 0,
+             over_budget_caller_bytes = 0;
+    uint64_t order_mismatches = 0;
+    uint64_t device_allocations = 0;
+};
+
+struct name_counters {
+    uint64_t calls = 0;
+    uint64_t kept = 0, offloaded = 0, recompute = 0, shared = 0;
+    uint64_t kept_by_reason[10] = {};
+    uint64_t saved_bytes = 0;      // sizes of all calls
+    uint64_t offloaded_bytes = 0;  // copied to host memory
+    uint64_t reloaded_bytes = 0;   // copied back
+    uint64_t given_up_bytes = 0;   // really given up after a copy
+    uint64_t forwarded = 0, prefetched = 0, on_demand = 0;
+    uint64_t transfer_ns = 0, exposed_ns = 0;  // in sampled steps
+};
+
+}  // namespace ebb

@@ -1,0 +1,118 @@
+// One activation: where its bytes are and what must be waited for before each place may be reused.
+//
+// Where the bytes are:
+//   source  the caller's memory. kept or forwarded: until release. pending: until it is given up.
+//   block   pinned host memory, from the offload call to release.
+//   slot    staging memory, from a prefetch or reload until the last claim is returned.
+// The edges that order reuse (invariant 2) belong to the activation: `produced`, `copies` and `readers`.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/ticket.hpp"
+#include "device/device.hpp"
+#include "memory/pinned_arena.hpp"
+#include "memory/staging.hpp"
+#include "schedule/step_trace.hpp"
+
+namespace ebb {
+
+using deleter_function = void (*)(void *context);
+
+enum class placement : uint8_t { by_policy = 0, keep = 1, offload = 2, recompute = 3 };
+
+// The numbers are those of ebb_reason.
+enum class keep_reason : uint8_t {
+    none = 0,
+    policy = 1,
+    floor = 2,
+    last = 3,
+    not_recomputable = 4,
+    host_cap = 5,
+    pinning = 6,
+    copy_error = 7,
+    larger_than_slot = 8,
+    integrated = 9,
+};
+
+enum class activation_state : uint8_t {
+    kept,        // source holds the bytes until release
+    offloading,  // copy issued, source not given up
+    forwarded,   // backward asked before the source was given up: it holds the bytes until release
+    offloaded,   // only the block holds them
+    resident,    // block and slot (prefetched, or claimed)
+    recompute,   // nowhere: the caller computes them again
+    shared,      // a view of another activation's bytes
+};
+
+[[nodiscard]] const char *state_name(activation_state s) noexcept;
+
+struct activation {
+    activation_state state = activation_state::kept;
+    keep_reason reason = keep_reason::none;
+    bool released = false;          // the caller has ended it; claims or views still hold it
+    bool release_asked = false;     // the caller has ended it, but others recompute from it
+    bool source_held = false;       // the deleter has not run
+    bool counted_given_up = false;  // of the storage's bytes, see storage_index
+    bool stuck = false;             // the device refused a wait: its source is kept until close
+    bool staged = false;            // the source is a slot of ours
+    bool unclaimed = false;         // prefetched and in that list
+    bool in_storage_index = false;
+
+    uint32_t name = 0;
+    uint64_t micro_batch = 0;
+    uint64_t stage = 0;
+    uint32_t layer = 0;
+
+    std::byte *data = nullptr;  // of the source; only compared and taken modulo once it is gone
+    uint64_t size_bytes = 0;
+    deleter_function deleter = nullptr;
+    void *deleter_context = nullptr;
+    stream_id home{};
+
+    ticket_set produced;  // the producers' points at the offload call
+    ticket_set readers;   // last uses of what claims gave out: of the source, or of the slot
+    ticket_set copies;    // copies out of and into the block
+    ticket d2h;
+    ticket h2d;
+    ticket last_reload;  // what ebb_wait waits for
+
+    pinned_arena::block_id block = 0;
+    bool has_block = false;
+    staging::slot_id slot = 0;
+    bool has_slot = false;
+    staging::slot_id source_slot = 0;  // staged form
+
+    uint32_t claims = 0;
+    uint32_t expected_uses = 0;            // use events that the prefetch window has passed and that have not come yet
+    uint32_t prefetched_for = k_no_index;  // the use event that the slot was taken for
+
+    uint32_t entry = k_no_index;     // in the record
+    uint32_t next_use = k_no_index;  // event of the record
+    uint32_t traced = k_no_index;    // in this step's trace
+    uint64_t traced_step = 0;
+
+    // Lists, by index into the activation table.
+    uint32_t queue_previous = k_no_index, queue_next = k_no_index;  // pending sources, or unclaimed prefetches
+    uint32_t parent = k_no_index;                                   // whose copy this one shares
+    uint32_t first_view = k_no_index, next_view = k_no_index;       // views of this one
+    uint32_t view_count = 0;
+    uint64_t view_offset_bytes = 0;
+    uint64_t storage_id = 0, storage_version = 0;
+    uint32_t storage_next = k_no_index;  // chain in the storage index
+
+    std::vector<uint32_t> recompute_from;  // by index; they live until this is released
+    uint32_t dependents = 0;
+    uint32_t verify = k_no_index;  // record of the verifier
+};
+
+struct claim {
+    static constexpr uint32_t k_max_streams = 8;
+    uint32_t activation = 0;
+    stream_id consumer{};
+    stream_id others[k_max_streams] = {};  // declared by ebb_use
+    uint32_t other_count = 0;
+};
+
+}  // namespace ebb

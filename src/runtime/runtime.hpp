@@ -1,0 +1,349 @@
+// The core: steps, activations and their states. A state machine driven by the calls made on it, by one thread at
+// a time (src/capi holds the lock). Which copies are made, in which order, and when memory is reused follows from
+// the order of the calls, the record and counts, never from what the device has finished (docs/architecture.md,
+// "The host runs ahead").
+//
+// Callbacks are never run from here: deleters that may run now are queued as `due` calls, and memory from a
+// caller's allocator is asked for through memory_wanted(); the layer above does both with no lock held.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/name_table.hpp"
+#include "base/status.hpp"
+#include "device/device.hpp"
+#include "memory/pinned_arena.hpp"
+#include "memory/staging.hpp"
+#include "observe/counters.hpp"
+#include "runtime/activation.hpp"
+#include "runtime/activation_list.hpp"
+#include "runtime/handle_table.hpp"
+#include "runtime/storage_index.hpp"
+#include "runtime/time_samples.hpp"
+#include "runtime/verifier.hpp"
+#include "schedule/policy.hpp"
+#include "schedule/step_record.hpp"
+#include "schedule/step_trace.hpp"
+#include "transfer/lanes.hpp"
+#include "transfer/timelines.hpp"
+
+namespace ebb {
+
+enum class phase : uint8_t { train = 1, evaluate = 2 };
+
+constexpr uint64_t k_automatic = 0;
+constexpr uint64_t k_none_bytes = ~uint64_t{0};
+constexpr uint64_t k_one_layer = ~uint64_t{0} - 1;
+
+struct runtime_options {
+    uint32_t lanes = 1;
+    uint64_t device_budget_bytes = 0;
+    uint64_t staging_bytes = 0;
+    uint64_t max_activation_bytes = 0;
+    uint64_t host_bytes = 0;
+    uint64_t min_offload_bytes = uint64_t{1} << 20U;
+    std::string policy = "offload";
+    uint64_t keep_last = 0;
+    uint64_t prefetch_bytes = k_automatic;  // or k_none_bytes, k_one_layer
+    uint64_t source_bytes = k_automatic;    // or k_none_bytes
+    uint64_t chunk_bytes = 0;
+    uint32_t sample_every = 16;
+    bool verify = false;
+    void *staging_memory = nullptr;
+    bool lent_allocator = false;  // slots live on memory that the layer above supplies
+};
+
+struct offload_request {
+    name_table::node scope = name_table::k_root;
+    std::string_view name;
+    void *data = nullptr;
+    uint64_t size_bytes = 0;
+    const stream_id *producers = nullptr;
+    uint64_t producer_count = 0;
+    stream_id home{};
+    deleter_function deleter = nullptr;
+    void *deleter_context = nullptr;
+    uint64_t micro_batch = 0;
+    uint64_t stage = 0;
+    uint64_t storage_id = 0;
+    uint64_t storage_version = 0;
+    bool can_recompute = false;
+    placement wish = placement::by_policy;
+    const uint64_t *recompute_from = nullptr;
+    uint64_t recompute_from_count = 0;
+    bool staged = false;
+};
+
+struct offload_outcome {
+    uint64_t activation = 0;
+    placement where = placement::keep;
+    keep_reason reason = keep_reason::none;
+    uint64_t wanted_bytes = 0, held_bytes = 0, cap_bytes = 0;
+};
+
+struct reload_outcome {
+    uint64_t claim = 0;
+    void *data = nullptr;
+    uint64_t size_bytes = 0;
+};
+
+// A callback that may run now.
+struct due_call {
+    deleter_function deleter = nullptr;  // or, when null, memory for the lent allocator:
+    void *context = nullptr;
+    void *memory = nullptr;
+    uint64_t size_bytes = 0;
+    stream_id home{};
+};
+
+class runtime {
+public:
+    static result<std::unique_ptr<runtime>> create(device &dev, const runtime_options &options);
+    ~runtime();
+    runtime(const runtime &) = delete;
+    runtime &operator=(const runtime &) = delete;
+
+    status begin_step(phase p);
+
+    // Fails only on misuse, or when the device cannot even mark the producers' streams; nothing was taken then.
+    status offload(const offload_request &request, offload_outcome &outcome);
+    status reload(uint64_t activation, stream_id consumer, reload_outcome &outcome);
+    status reload_into(uint64_t activation, void *data, uint64_t size_bytes, stream_id consumer);
+    status use(uint64_t claim, stream_id stream);
+    status give_back(uint64_t claim, stream_id last);
+    // With the consumer's stream as the last: for claims that are ended without one.
+    status give_back_on_consumer(uint64_t claim);
+    status release(uint64_t activation);
+    status recompute_begin(uint64_t size_bytes);
+    status recompute_end();
+    status progress();
+
+    // For ebb_wait: an event to block on with no lock held, given back afterwards.
+    status wait_begin(uint64_t activation, timelines::pinned_event &event);
+    status wait_end(const timelines::pinned_event &event);
+    // For ebb_wait_room: the next given-up source whose home is the calling thread; not needed when none is left.
+    status room_begin(timelines::pinned_event &event);
+
+    // Takes up to `capacity` callbacks that may run now; the caller runs them with no lock held.
+    uint32_t take_due(due_call *calls, uint32_t capacity) noexcept;
+    [[nodiscard]] bool has_due() const noexcept { return due_head_ != due_.size(); }
+
+    // Lent allocator. After a call that returned no_slot, or after any call: the next slot's memory that is wanted.
+    struct memory_wish {
+        uint64_t footprint_bytes = 0;  // 0: none
+        stream_id home{};
+    };
+    [[nodiscard]] const memory_wish &prefetch_wish() const noexcept { return wish_; }
+    [[nodiscard]] memory_wish reload_wish(uint64_t activation) const;
+    // Memory for one slot, used by the next slot of at most that footprint, else due to be freed by discard_supply().
+    void supply(void *memory, uint64_t footprint_bytes, stream_id home);
+    void discard_supply();
+    // The supply was refused: drops unclaimed prefetches so that the allocator may try again.
+    // False when there was none.
+    bool drop_unclaimed();
+    status settle();
+
+    // The sticky background failure, once.
+    status take_failure();
+
+    // Ends everything that is live (close with force); the device's copies are waited for in both cases.
+    status drop_all();
+    status wait_idle();
+
+    [[nodiscard]] uint32_t live_activations() const noexcept { return user_live_; }
+    [[nodiscard]] std::string describe_a_live_one() const;
+    [[nodiscard]] counters snapshot();
+    [[nodiscard]] const std::vector<name_counters> &by_name() const noexcept { return by_name_; }
+    [[nodiscard]] const name_table &names() const noexcept { return names_; }
+    [[nodiscard]] name_table &names() noexcept { return names_; }
+    [[nodiscard]] const policy &rules() const noexcept { return policy_; }
+    [[nodiscard]] const runtime_options &options() const noexcept { return options_; }
+    [[nodiscard]] device &dev() noexcept { return device_; }
+
+private:
+    using index = uint32_t;
+    struct decision {
+        placement where = placement::keep;
+        keep_reason reason = keep_reason::none;
+    };
+    struct thread_source {  // given up, its home is the calling thread: the deleter runs when the copy is done
+        ticket_set until;
+        deleter_function deleter;
+        void *context;
+    };
+
+    runtime(device &dev, runtime_options options, policy rules);
+    status init();
+    [[nodiscard]] status check_sizes() const;
+    [[nodiscard]] uint64_t staging_cap_bytes() const;
+
+    // runtime_offload.cpp
+    status check_request(const offload_request &request);
+    void reset(activation &a, const offload_request &request);
+    void place(index i, const offload_request &request, offload_outcome &outcome);
+    decision decide(const offload_request &request, index i);
+    void keep(activation &a, keep_reason reason);
+    [[nodiscard]] uint64_t *kept_counter(keep_reason reason) noexcept;
+    void give_up_uncopied(activation &a);
+    bool share(const offload_request &request, index i);
+    [[nodiscard]] uint64_t slot_limit_bytes() const noexcept;
+    bool start_copy(index i, offload_outcome &outcome);
+    status copy_out(index i);
+    status verify_copy(const activation &a, const lanes::transfer &t);
+    void abandon_block(activation &a);
+    status stage(index i, const offload_request &request);
+
+    // runtime_reload.cpp
+    status claim_bytes(index i, stream_id consumer, reload_outcome &outcome);
+    void forward(index b);
+    status ensure_slot(index b);
+    [[nodiscard]] status no_slot(const activation &a) const;
+    status make_slot(activation &a, bool &room, bool may_drop);
+    status copy_in(activation &body);
+    status copy_into(activation &body, std::byte *destination, const std::vector<ticket> &behind);
+    void release_slot(activation &body);
+    void unclaimed_add(index b, bool front);
+    void unclaimed_remove(index b);
+    bool drop_last_unclaimed();
+    void drop_all_unclaimed();
+    status copy_to_caller(index i, std::byte *data, stream_id consumer);
+    status wait_exposed(stream_id consumer, ticket point, uint32_t name);
+    status copy_part(activation &body, const activation &view, std::byte *data, ticket free_at);
+    status copy_on_device(index b, const activation &view, std::byte *data, stream_id consumer, ticket free_at);
+    status end_claim(index c, stream_id last);
+
+    // runtime_release.cpp
+    void release_now(index i);
+    void end_dependences(activation &a);
+    void end_view(index i);
+    void end_body(index i);
+    void end_source(index i);
+    void strand(activation &a, status why);
+    void forget(index i);
+
+    // runtime_room.cpp: the give-up rule and the budget
+    void make_room();
+    void give_up(index i);
+    void give_up_view(activation &view, const activation &parent);
+    void run_deleter(activation &a);
+    void give_back_memory(const staging::handed_back &memory, stream_id home, const ticket_set &behind);
+    void note_storage_given_up(index i);
+    [[nodiscard]] uint64_t next_produced_bytes() const noexcept;
+    [[nodiscard]] uint64_t held_bytes() const noexcept;
+    [[nodiscard]] uint64_t budget_bytes() const noexcept;
+    void note_budget();
+    struct lane_sample {
+        bool taken = false;
+        time_samples::sample_id id = 0;
+    };
+    lane_sample sample_begin(stream_id stream, sample_kind kind, uint32_t name);
+    void sample_end(const lane_sample &sample);
+
+    // runtime_step.cpp: matching to the record
+    void match_produce(index i, bool movable);
+    void match_use(index i);
+    bool follow_to(uint32_t event);
+    void expire_use(uint32_t event);
+    status end_step();
+    void adopt_trace();
+    void take_staging();
+    void learn_budget();
+    void forecast();
+
+    // runtime_prefetch.cpp
+    void pump();
+    enum class verdict : uint8_t { pass, stop };
+    verdict consider(uint32_t event);
+    verdict prefetch(index b, uint32_t event);
+    [[nodiscard]] bool depth_allows(const activation &body, uint32_t event) const noexcept;
+
+    void remember_failure(status failure);
+    void remember(status outcome) {
+        if (!outcome.ok()) {
+            remember_failure(std::move(outcome));
+        }
+    }
+    void poll_deleters();
+    [[nodiscard]] std::string describe(const activation &a) const;
+    [[nodiscard]] status stale(const char *what, uint64_t handle) const;
+    status find_activation(uint64_t handle, index &i) const;
+    [[nodiscard]] index body_of(index i) const noexcept {
+        return activations_[i].parent == k_no_index ? i : activations_[i].parent;
+    }
+    [[nodiscard]] bool training() const noexcept { return phase_ == phase::train; }
+    [[nodiscard]] bool following() const noexcept { return training() && !record_.empty(); }
+
+    device &device_;
+    runtime_options options_;
+    policy policy_;
+    name_table names_;
+    std::vector<name_counters> by_name_;    // by node
+    std::vector<policy_decision> decided_;  // by node, made at the name's first offload
+    std::vector<bool> has_decided_;
+
+    timelines lines_;
+    std::unique_ptr<lanes> lanes_;
+    std::unique_ptr<pinned_arena> arena_;
+    std::unique_ptr<staging> staging_;
+    std::unique_ptr<verifier> verifier_;  // verify mode only
+    std::unique_ptr<time_samples> samples_;
+
+    handle_table<activation> activations_;
+    handle_table<claim> claims_;
+    storage_index storages_;
+    activation_list pending_;    // sources not given up, oldest first
+    activation_list unclaimed_;  // prefetched and not claimed, first expected first
+    uint32_t user_live_ = 0;     // activations that the caller has not ended
+
+    std::vector<due_call> due_;
+    size_t due_head_ = 0;
+    std::vector<thread_source> thread_sources_;
+    std::vector<thread_source> stranded_;  // the device refused to order their reuse: run at close
+    std::vector<ticket> waits_;            // scratch
+    struct supplied {
+        void *memory = nullptr;
+        uint64_t footprint_bytes = 0;
+        stream_id home{};
+    } supply_;
+    memory_wish wish_;
+
+    // The step.
+    phase phase_ = phase::evaluate;
+    uint64_t step_number_ = 0;  // of training steps begun
+    step_trace trace_;
+    step_trace last_mismatch_;  // calls of the last step, where it differed from the record
+    bool has_last_mismatch_ = false;
+    step_record record_;
+    uint32_t position_ = 0;           // the next event expected
+    uint32_t last_use_ = k_no_index;  // event of the last matched use
+    uint32_t window_ = 0;             // the next event that prefetching looks at
+    std::vector<uint64_t> bound_;     // by entry: handle of this step's activation, 0 none
+    std::vector<uint32_t> cursor_;    // by series: the next occurrence's entry
+    std::vector<uint64_t> passed_;    // by event: step in which the window passed it as expected
+    uint32_t matched_events_ = 0;
+    uint32_t unknown_events_ = 0;
+    uint32_t misordered_events_ = 0;
+    bool recomputing_ = false;
+    uint64_t recompute_bytes_ = 0;
+    bool sampling_ = false;
+    uint64_t steps_since_plan_ = 0;
+
+    // The budget.
+    uint64_t learned_budget_bytes_ = 0;
+    uint64_t largest_seen_bytes_ = 0;
+    uint64_t kept_policy_bytes_ = 0, kept_failure_bytes_ = 0, kept_size_bytes_ = 0, forwarded_bytes_ = 0;
+    uint64_t source_bytes_ = 0;
+    uint64_t record_peak_bytes_ = 0, free_at_peak_bytes_ = 0;
+    bool peak_is_new_ = false;
+    uint64_t unclaimed_bytes_ = 0;
+
+    counters counters_;
+    uint64_t transfer_ns_ = 0;
+    status failure_;
+};
+
+}  // namespace ebb

@@ -1,0 +1,395 @@
+// Offload: deciding the placement, and the copy out of device memory.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/runtime.hpp"
+
+namespace ebb {
+
+status runtime::check_request(const offload_request &r) {
+    if (r.wish == placement::recompute && !r.can_recompute) {
+        return {code::invalid_argument,
+                fmt::format("activation '{}': placement recompute needs the flag EBB_OFFLOAD_CAN_RECOMPUTE", r.name)};
+    }
+    for (uint64_t p = 0; p < r.producer_count; ++p) {
+        if (r.producers[p] != k_calling_thread) {
+            EBB_TRY(device_.check_stream(r.producers[p]));
+        }
+    }
+    if (r.home != k_calling_thread) {
+        EBB_TRY(device_.check_stream(r.home));
+    }
+    for (uint64_t k = 0; k < r.recompute_from_count; ++k) {
+        index i = 0;
+        EBB_TRY(find_activation(r.recompute_from[k], i));
+    }
+    return {};
+}
+
+status runtime::offload(const offload_request &r, offload_outcome &outcome) {
+    EBB_TRY(check_request(r));
+    ticket_set produced;
+    for (uint64_t p = 0; p < r.producer_count; ++p) {
+        result<ticket> point = lines_.mark(r.producers[p]);
+        if (!point.ok()) {
+            return point.why();
+        }
+        EBB_TRY(lines_.add(produced, point.value()));
+    }
+    const index i = activations_.acquire();
+    activation &a = activations_[i];
+    reset(a, r);
+    a.produced = produced;
+    if (r.staged) {
+        if (status staged = stage(i, r); !staged.ok()) {
+            activations_.release(i);
+            return staged;
+        }
+    }
+    for (uint64_t k = 0; k < r.recompute_from_count; ++k) {
+        const index from = activations_.find(r.recompute_from[k]);
+        a.recompute_from.push_back(from);
+        ++activations_[from].dependents;
+    }
+    ++user_live_;
+    place(i, r, outcome);
+    outcome.activation = activations_.handle(i);
+    return settle();
+}
+
+// A record keeps the capacity of its vector, so that reuse allocates nothing.
+void runtime::reset(activation &a, const offload_request &r) {
+    std::vector<uint32_t> from = std::move(a.recompute_from);
+    from.clear();
+    a = activation{};
+    a.recompute_from = std::move(from);
+    a.name = names_.intern(r.scope, r.name);
+    a.layer = r.scope;
+    a.micro_batch = r.micro_batch;
+    a.stage = r.stage;
+    a.data = static_cast<std::byte *>(r.data);
+    a.size_bytes = r.size_bytes;
+    a.deleter = r.deleter;
+    a.deleter_context = r.deleter_context;
+    a.home = r.home;
+    a.source_held = true;
+    a.storage_id = r.storage_id;
+    a.storage_version = r.storage_version;
+}
+
+void runtime::place(index i, const offload_request &r, offload_outcome &outcome) {
+    activation &a = activations_[i];
+    if (by_name_.size() <= a.name) {
+        by_name_.resize(names_.size());
+        decided_.resize(names_.size());
+        has_decided_.resize(names_.size(), false);
+    }
+    largest_seen_bytes_ = std::max(largest_seen_bytes_, a.size_bytes);
+    decision d = decide(r, i);
+    match_produce(i, d.where == placement::offload || d.reason == keep_reason::last);
+    if (d.where == placement::offload) {
+        // Only now is its entry known.
+        if (r.wish == placement::by_policy && a.entry != k_no_index &&
+            record_.at(a.entry).younger < options_.keep_last) {
+            d = {placement::keep, keep_reason::last};
+        } else if (!share(r, i) && !start_copy(i, outcome)) {
+            d = {placement::keep, outcome.reason};
+        }
+    }
+    name_counters &n = by_name_[a.name];
+    ++n.calls;
+    ++counters_.offload_calls;
+    n.saved_bytes += a.size_bytes;
+    outcome.where = d.where;
+    outcome.reason = d.reason;
+    switch (d.where) {
+        case placement::recompute:
+            ++n.recompute;
+            ++counters_.recompute_count;
+            give_up_uncopied(a);
+            break;
+        case placement::offload:
+            ++n.offloaded;
+            ++counters_.offloaded_count;
+            break;
+        default:
+            ++n.kept;
+            ++n.kept_by_reason[static_cast<size_t>(d.reason)];
+            ++counters_.kept_count;
+            keep(a, d.reason);
+            break;
+    }
+    if (a.storage_id != 0 && a.state != activation_state::shared && a.state != activation_state::recompute) {
+        storages_.insert(i);
+        a.in_storage_index = true;
+    }
+}
+
+runtime::decision runtime::decide(const offload_request &r, index i) {
+    const activation &a = activations_[i];
+    if (a.size_bytes == 0) {
+        return {placement::keep, keep_reason::floor};
+    }
+    placement where = r.wish;
+    if (where == placement::by_policy) {
+        if (!has_decided_[a.name]) {
+            decided_[a.name] = policy_.decide(names_.path(a.name));
+            has_decided_[a.name] = true;
+        }
+        where = static_cast<placement>(decided_[a.name].placement);
+        if (where == placement::offload && a.size_bytes < options_.min_offload_bytes) {
+            return {placement::keep, keep_reason::floor};
+        }
+    }
+    if (where == placement::recompute) {
+        return r.can_recompute ? decision{placement::recompute, keep_reason::none}
+                               : decision{placement::keep, keep_reason::not_recomputable};
+    }
+    if (where == placement::keep) {
+        return {placement::keep, keep_reason::policy};
+    }
+    if (device_.info().integrated) {
+        return {placement::keep, keep_reason::integrated};
+    }
+    return {placement::offload, keep_reason::none};
+}
+
+void runtime::keep(activation &a, keep_reason reason) {
+    a.state = activation_state::kept;
+    a.reason = reason;
+    if (!a.staged) {
+        *kept_counter(reason) += a.size_bytes;
+    }
+}
+
+uint64_t *runtime::kept_counter(keep_reason reason) noexcept {
+    switch (reason) {
+        case keep_reason::host_cap:
+        case keep_reason::pinning:
+        case keep_reason::copy_error:
+            return &kept_failure_bytes_;
+        case keep_reason::larger_than_slot:
+            return &kept_size_bytes_;
+        default:
+            return &kept_policy_bytes_;
+    }
+}
+
+// The caller can compute it again: nothing is copied, and its memory may be reused behind its producers.
+void runtime::give_up_uncopied(activation &a) {
+    a.state = activation_state::recompute;
+    if (status s = lines_.wait(a.home, a.produced); !s.ok()) {
+        strand(a, std::move(s));
+        return;
+    }
+    run_deleter(a);
+}
+
+// A later save inside a range that is already copied, of the same unchanged storage, needs no copy of its own.
+bool runtime::share(const offload_request &r, index i) {
+    if (r.storage_id == 0 || r.staged) {
+        return false;
+    }
+    const auto *first = static_cast<const std::byte *>(r.data);
+    const index p = storages_.find(r.storage_id, r.storage_version, [&](index candidate) {
+        const activation &c = activations_[candidate];
+        return c.has_block && !c.staged && first >= c.data && first + r.size_bytes <= c.data + c.size_bytes;
+    });
+    if (p == k_no_index) {
+        return false;
+    }
+    activation &parent = activations_[p];
+    activation &a = activations_[i];
+    a.state = activation_state::shared;
+    a.parent = p;
+    a.view_offset_bytes = static_cast<uint64_t>(first - parent.data);
+    a.next_view = parent.first_view;
+    parent.first_view = i;
+    ++parent.view_count;
+    ++by_name_[a.name].shared;
+    if (!parent.source_held) {
+        // The copy stands for these bytes too. The same storage and version: what this home stream may
+        // overwrite next is what that copy reads.
+        give_up_view(a, parent);
+    }
+    return true;
+}
+
+uint64_t runtime::slot_limit_bytes() const noexcept {
+    if (options_.lent_allocator) {
+        return options_.staging_bytes == 0 ? ~uint64_t{0} : options_.staging_bytes;
+    }
+    return staging_->block_taken() ? staging_->held_bytes() : staging_->cap_bytes();
+}
+
+// False: it is kept, and the outcome says why.
+bool runtime::start_copy(index i, offload_outcome &outcome) {
+    activation &a = activations_[i];
+    const uint64_t footprint = staging::slot_footprint_bytes(a.size_bytes, a.data);
+    const bool above_given = options_.max_activation_bytes != 0 && a.size_bytes > options_.max_activation_bytes;
+    if (!a.staged && (footprint > slot_limit_bytes() || above_given)) {
+        outcome.reason = keep_reason::larger_than_slot;
+        outcome.wanted_bytes = footprint;
+        outcome.held_bytes = staging_->used_bytes();
+        outcome.cap_bytes = above_given ? options_.max_activation_bytes : slot_limit_bytes();
+        return false;
+    }
+    waits_.clear();
+    const std::optional<pinned_arena::block_id> block = arena_->allocate(a.size_bytes, waits_);
+    if (!block.has_value()) {
+        const pinned_arena::refusal &why = arena_->last_refusal();
+        outcome.reason = why.kind == pinned_arena::refusal_kind::pinning ? keep_reason::pinning : keep_reason::host_cap;
+        outcome.wanted_bytes = why.wanted_bytes;
+        outcome.held_bytes = why.held_bytes;
+        outcome.cap_bytes = why.cap_bytes;
+        return false;
+    }
+    a.block = *block;
+    a.has_block = true;
+    if (status s = copy_out(i); !s.ok()) {
+        remember_failure({s.code(), fmt::format("offload of '{}': {}", describe(a), s.text())});
+        abandon_block(a);
+        outcome.reason = keep_reason::copy_error;
+        outcome.wanted_bytes = a.size_bytes;
+        return false;
+    }
+    by_name_[a.name].offloaded_bytes += a.size_bytes;
+    if (a.staged) {
+        // Its source is a slot of ours, which is free for the next copy behind this one without any stream waiting.
+        a.state = activation_state::offloaded;
+        run_deleter(a);
+        return true;
+    }
+    a.state = activation_state::offloading;
+    pending_.push_back(i);
+    source_bytes_ += a.size_bytes;
+    counters_.source_peak_bytes = std::max(counters_.source_peak_bytes, source_bytes_);
+    return true;
+}
+
+// On the lane: behind the producers (invariant: a copy never reads before what writes it) and behind the last
+// copies that used the block's memory.
+status runtime::copy_out(index i) {
+    activation &a = activations_[i];
+    ticket at_home;
+    if (verifier_ != nullptr) {
+        a.verify = verifier_->open(describe(a));
+        EBB_TRY(lines_.wait(a.home, a.produced));  // the checksum reads on the home stream
+        EBB_TRY(verifier_->sum_source(a.verify, a.home, a.data, a.size_bytes));
+        result<ticket> point = lines_.mark(a.home);
+        if (!point.ok()) {
+            return point.why();
+        }
+        at_home = point.value();
+    }
+    lanes::transfer t = lanes_->begin(copy_direction::d2h);
+    EBB_TRY(t.wait(a.produced));
+    for (const ticket w : waits_) {
+        EBB_TRY(t.wait(w));
+    }
+    const lane_sample sample = sample_begin(t.stream(), sample_kind::transfer, a.name);
+    const std::byte *from = a.data;
+    status copied;
+    arena_->for_each_extent(a.block, [&](const pinned_arena::extent &e) {
+        if (copied.ok()) {
+            copied = t.copy(e.data, from, e.size_bytes);
+        }
+        from += e.size_bytes;
+    });
+    sample_end(sample);
+    EBB_TRY(std::move(copied));
+    if (verifier_ != nullptr) {
+        EBB_TRY(verify_copy(a, t));
+    }
+    result<ticket> point = t.finish();
+    if (!point.ok()) {
+        return point.why();
+    }
+    a.d2h = point.value();
+    EBB_TRY(lines_.add(a.copies, a.d2h));
+    if (verifier_ != nullptr) {
+        verifier_->check_copy(a.verify, at_home, a.d2h);
+    }
+    return {};
+}
+
+status runtime::verify_copy(const activation &a, const lanes::transfer &t) {
+    EBB_TRY(verifier_->sum_source_again(a.verify, t.stream(), a.data, a.size_bytes));
+    status summed;
+    arena_->for_each_extent(a.block, [&](const pinned_arena::extent &e) {
+        if (summed.ok()) {
+            summed = verifier_->sum_block(a.verify, t.stream(), e.data, e.size_bytes);
+        }
+    });
+    return summed;
+}
+
+// A copy failed half-way. What was enqueued still reads the source and writes the block: both wait for the
+// lane's last point; if even that cannot be had, the block is never used again.
+void runtime::abandon_block(activation &a) {
+    a.has_block = false;
+    if (a.verify != k_no_index) {
+        verifier_->abandon(a.verify);
+        a.verify = k_no_index;
+    }
+    ticket_set behind;
+    for (uint32_t lane = 0; lane < options_.lanes; ++lane) {
+        lanes::transfer t = lanes_->begin(copy_direction::d2h);  // in turn: each lane once
+        result<ticket> point = t.finish();
+        if (!point.ok()) {
+            return;
+        }
+        if (!lines_.add(behind, point.value()).ok() || !lines_.add(a.readers, point.value()).ok()) {
+            return;
+        }
+    }
+    arena_->free(a.block, behind);
+}
+
+// Staged form: the bytes go to a slot on the producer's stream, so that the caller's memory is free behind it.
+status runtime::stage(index i, const offload_request &r) {
+    activation &a = activations_[i];
+    a.staged = true;
+    a.source_held = true;
+    if (a.size_bytes == 0) {
+        a.staged = false;
+        return {};
+    }
+    bool room = false;
+    EBB_TRY(make_slot(a, room, true));
+    if (!room) {
+        return no_slot(a);
+    }
+    const stream_id stream = r.producers[0];
+    status copied;
+    for (const ticket w : waits_) {
+        if (copied.ok()) {
+            copied = lines_.wait(stream, w);
+        }
+    }
+    if (copied.ok()) {
+        copied = lines_.wait(stream, a.produced);
+    }
+    if (copied.ok()) {
+        copied = device_.copy(stream, copy_direction::d2d, staging_->data(a.slot), r.data, a.size_bytes);
+    }
+    result<ticket> point = copied.ok() ? lines_.mark(stream) : result<ticket>(copied);
+    if (!point.ok()) {
+        ticket_set behind;
+        for (const ticket w : waits_) {
+            static_cast<void>(lines_.add(behind, w));
+        }
+        staging_->free(a.slot, behind);
+        a.has_slot = false;
+        return point.why();
+    }
+    a.data = staging_->data(a.slot);
+    a.source_slot = a.slot;
+    a.has_slot = false;
+    a.produced.clear();
+    return lines_.add(a.produced, point.value());
+}
+
+}  // namespace ebb

@@ -1,0 +1,97 @@
+// Prefetch: the window over the record's uses. Uses are taken in their order and never overtake: the window stops at
+// the first that cannot be served yet, and goes on in the call after which it can.
+
+#include "runtime/runtime.hpp"
+
+namespace ebb {
+
+void runtime::pump() {
+    wish_ = {};
+    if (!following() || recomputing_ || options_.prefetch_bytes == k_none_bytes) {
+        return;
+    }
+    window_ = window_ < position_ ? position_ : window_;
+    const auto count = static_cast<uint32_t>(record_.events().size());
+    while (window_ < count && consider(window_) == verdict::pass) {
+        ++window_;
+    }
+}
+
+runtime::verdict runtime::consider(uint32_t event) {
+    const step_record::event &e = record_.events()[event];
+    if (!e.use || passed_[event] == step_number_) {
+        return verdict::pass;
+    }
+    const step_record::entry &entry = record_.entries()[e.entry];
+    if (bound_[e.entry] == 0) {
+        // Missing from this step, or not produced yet.
+        return entry.produced_at < position_ ? verdict::pass : verdict::stop;
+    }
+    const index i = activations_.find(bound_[e.entry]);
+    if (i == k_no_index) {
+        return verdict::pass;  // released
+    }
+    const index b = body_of(i);
+    activation &body = activations_[b];
+    switch (body.state) {
+        case activation_state::offloading:
+            // Given up before its use: prefetched then. Else it will be forwarded.
+            return entry.given_up_before_use ? verdict::stop : verdict::pass;
+        case activation_state::resident:
+            passed_[event] = step_number_;
+            ++body.expected_uses;
+            return verdict::pass;
+        case activation_state::offloaded:
+            return depth_allows(body, event) ? prefetch(b, event) : verdict::stop;
+        default:
+            return verdict::pass;
+    }
+}
+
+runtime::verdict runtime::prefetch(index b, uint32_t event) {
+    activation &body = activations_[b];
+    if (options_.lent_allocator && supply_.memory == nullptr) {
+        const uint64_t footprint = staging::slot_footprint_bytes(body.size_bytes, body.data);
+        if (held_bytes() + footprint <= budget_bytes()) {
+            wish_ = {footprint, body.home};
+        }
+        return verdict::stop;
+    }
+    bool room = false;
+    if (status s = make_slot(body, room, false); !s.ok()) {
+        remember_failure(std::move(s));
+        return verdict::stop;
+    }
+    if (!room) {
+        return verdict::stop;
+    }
+    if (status s = copy_in(body); !s.ok()) {
+        remember_failure(std::move(s));
+        return verdict::pass;  // its reload will try again, and say so
+    }
+    passed_[event] = step_number_;
+    body.expected_uses = 1;
+    body.prefetched_for = event;
+    unclaimed_add(b, false);
+    return verdict::pass;
+}
+
+// How far reloads may run ahead of their use.
+bool runtime::depth_allows(const activation &body, uint32_t event) const noexcept {
+    if (options_.prefetch_bytes == k_automatic) {
+        return true;
+    }
+    if (options_.prefetch_bytes != k_one_layer) {
+        return unclaimed_.empty() || unclaimed_bytes_ + body.size_bytes <= options_.prefetch_bytes;
+    }
+    // The layer in use, and the next one; before the first use of a step the layer that comes first.
+    const std::vector<step_record::event> &events = record_.events();
+    uint32_t end = last_use_ == k_no_index ? record_.first_use() : last_use_;
+    end = end == k_no_index ? k_no_index : events[end].layer_end;
+    if (last_use_ != k_no_index && end != k_no_index) {
+        end = events[end].layer_end;
+    }
+    return event < end;  // k_no_index is beyond every event
+}
+
+}  // namespace ebb

@@ -1,0 +1,457 @@
+// Reload: claims, slots and the copy back.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/runtime.hpp"
+
+namespace ebb {
+
+status runtime::reload(uint64_t handle, stream_id consumer, reload_outcome &outcome) {
+    index i = 0;
+    EBB_TRY(find_activation(handle, i));
+    if (consumer != k_calling_thread) {
+        EBB_TRY(device_.check_stream(consumer));
+    }
+    if (activations_[body_of(i)].state == activation_state::recompute) {
+        match_use(i);
+        EBB_TRY(settle());
+        return {code::recompute, "recompute it"};  // short: no allocation on this path
+    }
+    EBB_TRY(claim_bytes(i, consumer, outcome));
+    match_use(i);
+    return settle();
+}
+
+status runtime::claim_bytes(index i, stream_id consumer, reload_outcome &outcome) {
+    const index b = body_of(i);
+    activation &body = activations_[b];
+    std::byte *data = nullptr;
+    if (body.source_held) {
+        if (body.state == activation_state::offloading) {
+            forward(b);
+        }
+        // The source itself: the consumer must see what the producers wrote.
+        EBB_TRY(lines_.wait(consumer, body.produced));
+        body.last_reload = {};
+        data = body.data;
+    } else {
+        EBB_TRY(ensure_slot(b));
+        // The bytes are in the slot behind the copy on the lane: that is the wait that a reload exposes.
+        const lane_sample sample = sample_begin(consumer, sample_kind::exposed, activations_[i].name);
+        status waited = lines_.wait(consumer, body.h2d);
+        sample_end(sample);
+        EBB_TRY(std::move(waited));
+        body.last_reload = body.h2d;
+        data = staging_->data(body.slot);
+    }
+    const index c = claims_.acquire();
+    claims_[c] = claim{};
+    claims_[c].activation = b;
+    claims_[c].consumer = consumer;
+    ++body.claims;
+    outcome.claim = claims_.handle(c);
+    outcome.data = data + activations_[i].view_offset_bytes;
+    outcome.size_bytes = activations_[i].size_bytes;
+    return {};
+}
+
+// Backward asks before the source was given up: it is handed back. It counts as kept until release.
+void runtime::forward(index b) {
+    activation &body = activations_[b];
+    pending_.remove(b);
+    source_bytes_ -= body.size_bytes;
+    forwarded_bytes_ += body.size_bytes;
+    body.state = activation_state::forwarded;
+    ++counters_.forwarded_count;
+    ++by_name_[body.name].forwarded;
+}
+
+// Prefetched already, or brought now; unclaimed prefetches are dropped where that makes room.
+status runtime::ensure_slot(index b) {
+    activation &body = activations_[b];
+    name_counters &n = by_name_[body.name];
+    if (body.has_slot) {
+        if (body.claims == 0) {
+            unclaimed_remove(b);
+        }
+        ++counters_.reloads_prefetched;
+        ++n.prefetched;
+        return {};
+    }
+    bool room = false;
+    EBB_TRY(make_slot(body, room, true));
+    if (!room) {
+        ++counters_.no_slot_count;
+        return no_slot(body);
+    }
+    EBB_TRY(copy_in(body));
+    ++counters_.reloads_on_demand;
+    ++n.on_demand;
+    return {};
+}
+
+status runtime::no_slot(const activation &a) const {
+    const uint64_t wanted = staging::slot_footprint_bytes(a.size_bytes, a.data);
+    return {code::no_slot,
+            fmt::format("no staging room for '{}': {} bytes wanted, {} of {} held by claims; return claims first, use "
+                        "ebb_reload_into, or raise staging_bytes",
+                        describe(a), wanted, staging_->used_bytes(), slot_limit_bytes())};
+}
+
+// Leaves in waits_ what the first copy into the slot must wait for: its last readers, on whichever streams.
+status runtime::make_slot(activation &a, bool &room, bool may_drop) {
+    room = false;
+    waits_.clear();
+    if (options_.lent_allocator) {
+        if (supply_.memory == nullptr ||
+            supply_.footprint_bytes < staging::slot_footprint_bytes(a.size_bytes, a.data)) {
+            return {};
+        }
+        // The allocator's memory may be used behind the home stream's point now.
+        result<ticket> point = lines_.mark(supply_.home);
+        if (!point.ok()) {
+            return point.why();
+        }
+        a.slot = staging_->adopt(supply_.memory, supply_.footprint_bytes, a.size_bytes, a.data);
+        supply_ = {};
+        waits_.push_back(point.value());
+        a.has_slot = room = true;
+        return {};
+    }
+    std::optional<staging::slot_id> slot = staging_->allocate(a.size_bytes, a.data, waits_);
+    while (!slot.has_value() && may_drop && drop_last_unclaimed()) {
+        slot = staging_->allocate(a.size_bytes, a.data, waits_);
+    }
+    if (slot.has_value()) {
+        a.slot = *slot;
+        a.has_slot = room = true;
+    }
+    return {};
+}
+
+// On the lane: behind its own offload (invariant 2) and behind the last readers of the slot.
+status runtime::copy_in(activation &body) {
+    status s = copy_into(body, staging_->data(body.slot), waits_);
+    if (!s.ok()) {
+        // The slot may still be written by what was enqueued: it is not used again unless a later point is had.
+        lanes::transfer t = lanes_->begin(copy_direction::h2d);
+        result<ticket> point = options_.lanes == 1 ? t.finish() : result<ticket>(s);
+        if (point.ok()) {
+            body.h2d = point.value();
+            release_slot(body);
+        }
+        body.has_slot = false;
+        return {s.code(), fmt::format("reload of '{}': {}", describe(body), s.text())};
+    }
+    body.state = activation_state::resident;
+    body.readers.clear();
+    return {};
+}
+
+status runtime::copy_into(activation &body, std::byte *destination, const std::vector<ticket> &behind) {
+    lanes::transfer t = lanes_->begin(copy_direction::h2d);
+    EBB_TRY(t.wait(body.d2h));
+    for (const ticket w : behind) {
+        EBB_TRY(t.wait(w));
+    }
+    const lane_sample sample = sample_begin(t.stream(), sample_kind::transfer, body.name);
+    status copied;
+    std::byte *to = destination;
+    arena_->for_each_extent(body.block, [&](const pinned_arena::extent &e) {
+        if (copied.ok()) {
+            copied = t.copy(to, e.data, e.size_bytes);
+        }
+        to += e.size_bytes;
+    });
+    sample_end(sample);
+    EBB_TRY(std::move(copied));
+    uint32_t sum = 0;
+    if (body.verify != k_no_index) {
+        EBB_TRY(verifier_->sum_reload(t.stream(), destination, body.size_bytes, sum));
+    }
+    result<ticket> point = t.finish();
+    if (!point.ok()) {
+        return point.why();
+    }
+    body.h2d = point.value();
+    if (body.verify != k_no_index) {
+        verifier_->check_reload(body.verify, sum, body.h2d);
+    }
+    by_name_[body.name].reloaded_bytes += body.size_bytes;
+    return lines_.add(body.copies, body.h2d);
+}
+
+// The next copy into the slot waits for every reader of this one, and for the copy itself.
+void runtime::release_slot(activation &body) {
+    ticket_set behind = body.readers;
+    remember(lines_.add(behind, body.h2d));
+    give_back_memory(staging_->free(body.slot, behind), body.home, behind);
+    body.has_slot = false;
+    body.readers.clear();
+    body.prefetched_for = k_no_index;
+    if (body.state == activation_state::resident) {
+        body.state = activation_state::offloaded;
+    }
+}
+
+void runtime::unclaimed_add(index b, bool front) {
+    unclaimed_bytes_ += activations_[b].size_bytes;
+    if (front) {
+        unclaimed_.push_front(b);
+    } else {
+        unclaimed_.push_back(b);
+    }
+    activations_[b].unclaimed = true;
+}
+
+void runtime::unclaimed_remove(index b) {
+    activation &body = activations_[b];
+    if (body.unclaimed) {
+        unclaimed_.remove(b);
+        unclaimed_bytes_ -= body.size_bytes;
+        body.unclaimed = false;
+    }
+}
+
+// The one that is needed last. Its block still holds the bytes, so nothing is lost (invariant 7).
+bool runtime::drop_last_unclaimed() {
+    if (unclaimed_.empty()) {
+        return false;
+    }
+    const index b = unclaimed_.back();
+    activation &body = activations_[b];
+    unclaimed_remove(b);
+    if (body.prefetched_for != k_no_index && body.prefetched_for < passed_.size()) {
+        passed_[body.prefetched_for] = 0;
+        window_ = std::min(window_, body.prefetched_for);
+    }
+    body.expected_uses = 0;
+    release_slot(body);
+    ++counters_.prefetches_dropped;
+    return true;
+}
+
+void runtime::drop_all_unclaimed() {
+    while (drop_last_unclaimed()) {
+    }
+}
+
+bool runtime::drop_unclaimed() {
+    const bool any = !unclaimed_.empty();
+    drop_all_unclaimed();
+    return any;
+}
+
+// ---------------------------------------------------------------------------------------- into own memory --
+
+status runtime::reload_into(uint64_t handle, void *data, uint64_t size_bytes, stream_id consumer) {
+    index i = 0;
+    EBB_TRY(find_activation(handle, i));
+    if (consumer != k_calling_thread) {
+        EBB_TRY(device_.check_stream(consumer));
+    }
+    const activation &view = activations_[i];
+    if (size_bytes != view.size_bytes) {
+        return {code::invalid_argument, fmt::format("size_bytes is {}, but activation '{}' has {} bytes", size_bytes,
+                                                    describe(view), view.size_bytes)};
+    }
+    if (activations_[body_of(i)].state == activation_state::recompute) {
+        match_use(i);
+        EBB_TRY(settle());
+        return {code::recompute, "recompute it"};
+    }
+    if (size_bytes != 0) {
+        EBB_TRY(copy_to_caller(i, static_cast<std::byte *>(data), consumer));
+    }
+    match_use(i);
+    return settle();
+}
+
+status runtime::copy_to_caller(index i, std::byte *data, stream_id consumer) {
+    const index b = body_of(i);
+    activation &body = activations_[b];
+    const activation &view = activations_[i];
+    // The destination may be written behind what is on the consumer's stream now.
+    result<ticket> free_at = lines_.mark(consumer);
+    if (!free_at.ok()) {
+        return free_at.why();
+    }
+    const bool whole = view.view_offset_bytes == 0 && view.size_bytes == body.size_bytes;
+    if (!body.source_held && !body.has_slot && whole) {
+        waits_.clear();
+        waits_.push_back(free_at.value());
+        ticket slot_point = body.h2d;
+        EBB_TRY(copy_into(body, data, waits_));
+        body.last_reload = body.h2d;
+        body.h2d = slot_point;  // no slot was filled
+        ++counters_.reloads_on_demand;
+        ++by_name_[body.name].on_demand;
+        return wait_exposed(consumer, body.last_reload, view.name);
+    }
+    if (!body.source_held && !body.has_slot) {
+        EBB_TRY(copy_part(body, view, data, free_at.value()));
+        return wait_exposed(consumer, body.last_reload, view.name);
+    }
+    return copy_on_device(b, view, data, consumer, free_at.value());
+}
+
+status runtime::wait_exposed(stream_id consumer, ticket point, uint32_t name) {
+    const lane_sample sample = sample_begin(consumer, sample_kind::exposed, name);
+    status waited = lines_.wait(consumer, point);
+    sample_end(sample);
+    return waited;
+}
+
+// A view of a copy: the part of each extent that it covers.
+status runtime::copy_part(activation &body, const activation &view, std::byte *data, ticket free_at) {
+    lanes::transfer t = lanes_->begin(copy_direction::h2d);
+    EBB_TRY(t.wait(body.d2h));
+    EBB_TRY(t.wait(free_at));
+    status copied;
+    uint64_t at = 0;
+    const uint64_t first = view.view_offset_bytes;
+    const uint64_t end = first + view.size_bytes;
+    arena_->for_each_extent(body.block, [&](const pinned_arena::extent &e) {
+        const uint64_t from = std::max(at, first);
+        const uint64_t to = std::min(at + e.size_bytes, end);
+        if (copied.ok() && from < to) {
+            copied = t.copy(data + (from - first), e.data + (from - at), to - from);
+        }
+        at += e.size_bytes;
+    });
+    EBB_TRY(std::move(copied));
+    result<ticket> point = t.finish();
+    if (!point.ok()) {
+        return point.why();
+    }
+    body.last_reload = point.value();
+    ++counters_.reloads_on_demand;
+    ++by_name_[view.name].on_demand;
+    by_name_[view.name].reloaded_bytes += view.size_bytes;
+    return lines_.add(body.copies, point.value());
+}
+
+// The bytes are on the device: copied there, on the consumer's stream, or on a lane when the consumer is the thread.
+status runtime::copy_on_device(index b, const activation &view, std::byte *data, stream_id consumer, ticket free_at) {
+    activation &body = activations_[b];
+    const bool from_slot = !body.source_held;
+    const std::byte *from = (from_slot ? staging_->data(body.slot) : body.data) + view.view_offset_bytes;
+    ticket_set behind;
+    if (from_slot) {
+        EBB_TRY(lines_.add(behind, body.h2d));
+    } else {
+        behind = body.produced;
+    }
+    EBB_TRY(lines_.add(behind, free_at));
+    ticket done;
+    if (consumer == k_calling_thread) {
+        lanes::transfer t = lanes_->begin(copy_direction::h2d);
+        EBB_TRY(t.wait(behind));
+        EBB_TRY(device_.copy(t.stream(), copy_direction::d2d, data, from, view.size_bytes));
+        result<ticket> point = t.finish();
+        if (!point.ok()) {
+            return point.why();
+        }
+        done = point.value();
+    } else {
+        EBB_TRY(lines_.wait(consumer, behind));
+        EBB_TRY(device_.copy(consumer, copy_direction::d2d, data, from, view.size_bytes));
+        result<ticket> point = lines_.mark(consumer);
+        if (!point.ok()) {
+            return point.why();
+        }
+        done = point.value();
+    }
+    body.last_reload = done;
+    if (from_slot && body.claims == 0) {
+        ++counters_.reloads_prefetched;
+        ++by_name_[body.name].prefetched;
+    }
+    return lines_.add(body.readers, done);
+}
+
+// ------------------------------------------------------------------------------------------------- claims --
+
+status runtime::use(uint64_t handle, stream_id stream) {
+    const index c = claims_.find(handle);
+    if (c == k_no_index) {
+        return stale("claim", handle);
+    }
+    claim &held = claims_[c];
+    if (stream == k_calling_thread) {
+        return {code::invalid_argument, "stream is the calling thread: use ebb_wait before reading on it"};
+    }
+    EBB_TRY(device_.check_stream(stream));
+    for (uint32_t k = 0; k < held.other_count; ++k) {
+        if (held.others[k] == stream) {
+            return {};
+        }
+    }
+    if (held.other_count == claim::k_max_streams) {
+        return {code::unsupported,
+                fmt::format("a claim takes up to {} further streams; reload again for more", claim::k_max_streams)};
+    }
+    const activation &body = activations_[held.activation];
+    EBB_TRY(lines_.wait(stream, body.source_held ? body.produced : ticket_set{}));
+    if (body.has_slot) {
+        EBB_TRY(lines_.wait(stream, body.h2d));
+    }
+    held.others[held.other_count++] = stream;
+    return {};
+}
+
+status runtime::give_back(uint64_t handle, stream_id last) {
+    const index c = claims_.find(handle);
+    if (c == k_no_index) {
+        return stale("claim", handle);
+    }
+    if (last != k_calling_thread) {
+        EBB_TRY(device_.check_stream(last));
+    }
+    EBB_TRY(end_claim(c, last));
+    return settle();
+}
+
+status runtime::give_back_on_consumer(uint64_t handle) {
+    const index c = claims_.find(handle);
+    return c == k_no_index ? stale("claim", handle) : give_back(handle, claims_[c].consumer);
+}
+
+// The points of the last uses are taken now: the caller has enqueued them.
+status runtime::end_claim(index c, stream_id last) {
+    const claim held = claims_[c];
+    activation &body = activations_[held.activation];
+    result<ticket> point = lines_.mark(last);
+    if (!point.ok()) {
+        return point.why();  // the claim stays: its memory cannot be reused safely
+    }
+    EBB_TRY(lines_.add(body.readers, point.value()));
+    for (uint32_t k = 0; k < held.other_count; ++k) {
+        result<ticket> other = lines_.mark(held.others[k]);
+        if (!other.ok()) {
+            return other.why();
+        }
+        EBB_TRY(lines_.add(body.readers, other.value()));
+    }
+    claims_.release(c);
+    --body.claims;
+    if (body.claims != 0) {
+        return {};
+    }
+    if (body.has_slot) {
+        // Another use of these bytes is expected within the window: leaving them is that use's prefetch.
+        if (!body.released && body.expected_uses != 0) {
+            unclaimed_add(held.activation, true);
+        } else {
+            release_slot(body);
+        }
+    }
+    if (body.released && body.view_count == 0) {
+        end_body(held.activation);
+    }
+    return {};
+}
+
+}  // namespace ebb

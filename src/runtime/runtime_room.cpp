@@ -1,0 +1,195 @@
+// The give-up rule and the device budget.
+
+#include <algorithm>
+
+#include "runtime/runtime.hpp"
+
+namespace ebb {
+
+uint64_t runtime::held_bytes() const noexcept {
+    return kept_policy_bytes_ + kept_failure_bytes_ + kept_size_bytes_ + forwarded_bytes_ + source_bytes_ +
+           recompute_bytes_ + staging_->held_bytes();
+}
+
+// Given, or learned from the first recorded step; until then twice the largest activation, beyond staging.
+uint64_t runtime::budget_bytes() const noexcept {
+    if (options_.device_budget_bytes != 0) {
+        return options_.device_budget_bytes;
+    }
+    return learned_budget_bytes_ != 0 ? learned_budget_bytes_ : 2 * largest_seen_bytes_ + staging_->held_bytes();
+}
+
+uint64_t runtime::next_produced_bytes() const noexcept {
+    if (!following()) {
+        return largest_seen_bytes_;  // whatever comes next, as far as anyone can tell
+    }
+    if (position_ >= record_.events().size() || record_.events()[position_].use) {
+        return 0;
+    }
+    return record_.entries()[record_.events()[position_].entry].size_bytes;
+}
+
+// Sources are given up oldest first until the next activation fits: the wait must stand on the home stream before
+// the kernel that produces it, and this is the last call before that kernel.
+void runtime::make_room() {
+    const uint64_t cap_bytes = options_.source_bytes == k_none_bytes  ? 0
+                               : options_.source_bytes == k_automatic ? ~uint64_t{0}
+                                                                      : options_.source_bytes;
+    const uint64_t next_bytes = next_produced_bytes();
+    while (!pending_.empty() && (held_bytes() + next_bytes > budget_bytes() || source_bytes_ > cap_bytes)) {
+        give_up(pending_.front());
+    }
+    note_budget();
+}
+
+void runtime::give_up(index i) {
+    activation &a = activations_[i];
+    EBB_CHECK(a.state == activation_state::offloading);
+    pending_.remove(i);
+    source_bytes_ -= a.size_bytes;
+    // The home stream is where the memory will be reused: whatever it runs next may overwrite the source, so it
+    // waits for the copy, and for whoever read the source itself.
+    const lane_sample sample = sample_begin(a.home, sample_kind::exposed, a.name);
+    status waited = lines_.wait(a.home, a.d2h);
+    if (waited.ok()) {
+        waited = lines_.wait(a.home, a.readers);
+    }
+    sample_end(sample);
+    if (!waited.ok()) {
+        remember_failure(std::move(waited));
+        keep(a, keep_reason::copy_error);
+        return;
+    }
+    a.state = activation_state::offloaded;
+    run_deleter(a);
+    for (index v = a.first_view; v != k_no_index; v = activations_[v].next_view) {
+        activation &view = activations_[v];
+        if (view.source_held) {
+            give_up_view(view, a);
+        }
+    }
+    note_storage_given_up(i);
+}
+
+void runtime::give_up_view(activation &view, const activation &parent) {
+    status waited = lines_.wait(view.home, parent.d2h);
+    if (waited.ok()) {
+        waited = lines_.wait(view.home, parent.readers);
+    }
+    if (!waited.ok()) {
+        strand(view, std::move(waited));
+        return;
+    }
+    run_deleter(view);
+}
+
+// The home stream was ordered before (or, for the calling thread, the deleter waits by itself).
+void runtime::run_deleter(activation &a) {
+    a.source_held = false;
+    if (a.staged) {
+        ticket_set behind = a.readers;
+        remember(lines_.add(behind, a.d2h));
+        for (const ticket t : a.produced) {
+            remember(lines_.add(behind, t));
+        }
+        give_back_memory(staging_->free(a.source_slot, behind), a.home, behind);
+        a.readers.clear();
+        return;
+    }
+    if (a.deleter == nullptr) {
+        return;
+    }
+    if (a.home != k_calling_thread) {
+        due_.push_back({a.deleter, a.deleter_context, nullptr, 0, {}});
+        return;
+    }
+    const activation &body = a.parent == k_no_index ? a : activations_[a.parent];
+    thread_source s{body.readers, a.deleter, a.deleter_context};
+    remember(lines_.add(s.until, body.d2h));
+    for (const ticket t : a.produced) {
+        remember(lines_.add(s.until, t));
+    }
+    thread_sources_.push_back(s);
+}
+
+// Adopted memory goes back to the lent allocator on the home stream, behind all readers.
+void runtime::give_back_memory(const staging::handed_back &memory, stream_id home, const ticket_set &behind) {
+    if (memory.memory == nullptr) {
+        return;
+    }
+    if (status s = lines_.wait(home, behind); !s.ok()) {
+        remember_failure(std::move(s));
+        return;  // never reused: the device could not be told to wait
+    }
+    due_.push_back({nullptr, nullptr, memory.memory, memory.footprint_bytes, home});
+}
+
+// Bytes count as given up when the storage may really go: when no other live activation of it holds a source.
+void runtime::note_storage_given_up(index i) {
+    const auto count = [this](activation &a) {
+        const bool gone = a.state == activation_state::offloaded || a.state == activation_state::resident;
+        if (!a.counted_given_up && gone) {
+            a.counted_given_up = true;
+            counters_.given_up_bytes += a.size_bytes;
+            by_name_[a.name].given_up_bytes += a.size_bytes;
+        }
+    };
+    activation &a = activations_[i];
+    if (a.storage_id == 0) {
+        count(a);
+        return;
+    }
+    const index holder = storages_.find(a.storage_id, a.storage_version,
+                                        [this](index other) { return activations_[other].source_held; });
+    if (holder == k_no_index) {
+        storages_.find(a.storage_id, a.storage_version, [&](index other) {
+            count(activations_[other]);
+            return false;
+        });
+    }
+}
+
+// The budget is a target. What passes it is counted by cause: the largest excess of each.
+void runtime::note_budget() {
+    const uint64_t held = held_bytes();
+    if (held > counters_.device_peak_bytes) {
+        counters_.device_peak_bytes = held;
+    }
+    if (training() && record_.empty() && held > record_peak_bytes_) {
+        record_peak_bytes_ = held;
+        if (options_.device_budget_bytes == 0) {
+            free_at_peak_bytes_ = device_.memory().free_bytes;
+            peak_is_new_ = true;
+        }
+    }
+    const uint64_t budget = budget_bytes();
+    if (held <= budget) {
+        return;
+    }
+    uint64_t excess = held - budget;
+    const auto charge = [&excess](uint64_t &counter, uint64_t cause_bytes) {
+        const uint64_t part = std::min(excess, cause_bytes);
+        counter = std::max(counter, part);
+        excess -= part;
+    };
+    charge(counters_.over_budget_failure_bytes, kept_failure_bytes_);
+    charge(counters_.over_budget_size_bytes, kept_size_bytes_);
+    charge(counters_.over_budget_policy_bytes, kept_policy_bytes_);
+    charge(counters_.over_budget_caller_bytes, excess);
+}
+
+runtime::lane_sample runtime::sample_begin(stream_id stream, sample_kind kind, uint32_t name) {
+    if (!sampling_ || stream == k_calling_thread) {
+        return {};
+    }
+    result<time_samples::sample_id> sample = samples_->begin(stream, kind, name);
+    return sample.ok() ? lane_sample{true, sample.value()} : lane_sample{};
+}
+
+void runtime::sample_end(const lane_sample &sample) {
+    if (sample.taken) {
+        remember(samples_->end(sample.id));
+    }
+}
+
+}  // namespace ebb

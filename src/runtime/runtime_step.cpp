@@ -1,0 +1,238 @@
+// Steps: matching calls to the record, and what happens between two steps.
+
+#include <algorithm>
+
+#include "runtime/runtime.hpp"
+
+namespace ebb {
+
+status runtime::begin_step(phase p) {
+    EBB_TRY(end_step());
+    phase_ = p;
+    sampling_ = false;
+    if (!training()) {
+        return settle();
+    }
+    ++step_number_;
+    position_ = 0;
+    window_ = 0;
+    last_use_ = k_no_index;
+    matched_events_ = unknown_events_ = misordered_events_ = 0;
+    std::fill(bound_.begin(), bound_.end(), 0);
+    std::copy(record_.series_first().begin(), record_.series_first().end(), cursor_.begin());
+    if (!record_.empty()) {
+        // Exposed time is measured in each step after a new plan, and in one of sample_every.
+        sampling_ = steps_since_plan_ % options_.sample_every == 0;
+        ++steps_since_plan_;
+    }
+    return settle();
+}
+
+status runtime::end_step() {
+    drop_all_unclaimed();
+    recomputing_ = false;
+    recompute_bytes_ = 0;
+    if (!training() || step_number_ == 0) {
+        return {};
+    }
+    if (trace_.empty()) {
+        return {};
+    }
+    ++counters_.steps;
+    counters_.sampled_steps += sampling_ ? 1 : 0;
+    const uint32_t differing = unknown_events_ + misordered_events_;
+    counters_.order_mismatches += differing;
+    if (record_.empty()) {
+        adopt_trace();
+    } else if (differing == 0) {
+        has_last_mismatch_ = false;
+    } else if (misordered_events_ == 0 && matched_events_ == record_.events().size()) {
+        // All of the record in its order, and more: the larger record serves the smaller steps too, since what is
+        // missing is skipped.
+        adopt_trace();
+    } else if (has_last_mismatch_ && last_mismatch_.same_calls(trace_)) {
+        adopt_trace();  // two steps running differ in the same way
+    } else {
+        std::swap(last_mismatch_, trace_);
+        has_last_mismatch_ = true;
+    }
+    trace_.clear();
+    return {};
+}
+
+void runtime::adopt_trace() {
+    const bool first = record_.empty();
+    record_.adopt(trace_);
+    has_last_mismatch_ = false;
+    bound_.assign(record_.entries().size(), 0);
+    cursor_.assign(record_.series_count(), k_no_index);
+    passed_.assign(record_.events().size(), 0);
+    steps_since_plan_ = 0;
+    if (first) {
+        learn_budget();
+        take_staging();
+    }
+    forecast();
+}
+
+// What we held plus what was free at the first step's peak, less 5 % of the capacity.
+void runtime::learn_budget() {
+    if (options_.device_budget_bytes != 0) {
+        return;
+    }
+    const uint64_t reserve = device_.memory().capacity_bytes / 20;
+    const uint64_t there = record_peak_bytes_ + free_at_peak_bytes_;
+    learned_budget_bytes_ = there > reserve ? there - reserve : there;
+    learned_budget_bytes_ = std::max(learned_budget_bytes_, 2 * record_.largest_bytes());
+}
+
+// Staging is taken once. Given, or half of the budget: as much for sources on their way out as for reloads on
+// their way in; the planner will choose better. Where everything fits there is nothing to stage.
+void runtime::take_staging() {
+    if (options_.lent_allocator || staging_->block_taken() || record_.largest_movable_bytes() == 0) {
+        return;
+    }
+    const uint64_t one_slot = record_.largest_movable_bytes() + 2 * staging::k_alignment;
+    uint64_t wanted = options_.staging_bytes;
+    if (wanted == 0) {
+        const bool all_fits = record_.peak_saved_bytes() + one_slot <= budget_bytes();
+        wanted = all_fits ? one_slot : std::max(one_slot, budget_bytes() / 2);
+        wanted = std::min(wanted, record_.peak_saved_bytes() + one_slot);
+    }
+    waits_.clear();
+    staging_->prepare_block(waits_);
+    for (const ticket w : waits_) {
+        remember(lines_.synchronize(w));  // growth at the end of the recorded step may block
+    }
+    staging_->set_cap(wanted);
+    remember(staging_->take_block(wanted));
+}
+
+void runtime::forecast() {
+    step_record::budget b;
+    const uint64_t staging_bytes = options_.lent_allocator ? 0 : staging_->held_bytes();
+    b.device_bytes = budget_bytes() > staging_bytes ? budget_bytes() - staging_bytes : 0;
+    b.source_cap_bytes = options_.source_bytes == k_none_bytes  ? 0
+                         : options_.source_bytes == k_automatic ? ~uint64_t{0}
+                                                                : options_.source_bytes;
+    b.keep_last = options_.keep_last;
+    record_.forecast(b);
+}
+
+// ------------------------------------------------------------------------------------------------ matching --
+
+void runtime::match_produce(index i, bool movable) {
+    activation &a = activations_[i];
+    if (!training() || step_number_ == 0) {
+        return;
+    }
+    a.traced = trace_.produce({a.name, a.micro_batch, a.stage}, a.layer, a.size_bytes, movable);
+    a.traced_step = step_number_;
+    if (record_.empty()) {
+        return;
+    }
+    const step_record::found f = record_.find({a.name, a.micro_batch, a.stage});
+    const uint32_t e = f.series == k_no_index ? k_no_index : cursor_[f.series];
+    if (e == k_no_index) {
+        ++unknown_events_;
+        return;
+    }
+    step_record::entry &entry = record_.at(e);
+    cursor_[f.series] = entry.next_occurrence;
+    entry.size_bytes = std::max(entry.size_bytes, a.size_bytes);
+    a.entry = e;
+    a.next_use = entry.first_use;
+    bound_[e] = activations_.handle(i);
+    if (!follow_to(entry.produced_at)) {
+        ++misordered_events_;
+    }
+}
+
+void runtime::match_use(index i) {
+    activation &a = activations_[i];
+    if (!training() || recomputing_ || a.traced_step != step_number_ || a.traced == k_no_index) {
+        // Not of this step, or a read for a recompute: served on demand and not compared.
+        unknown_events_ += training() && !recomputing_ && a.traced_step != step_number_ ? 1 : 0;
+        return;
+    }
+    trace_.use(a.traced);
+    if (record_.empty()) {
+        return;
+    }
+    const uint32_t event = a.next_use;
+    if (event == k_no_index) {
+        ++unknown_events_;
+        return;
+    }
+    a.next_use = record_.events()[event].next_use;
+    if (passed_[event] == step_number_) {
+        passed_[event] = 0;
+        activation &body = activations_[body_of(i)];
+        body.expected_uses -= body.expected_uses != 0 ? 1 : 0;
+    }
+    last_use_ = event;
+    if (!follow_to(event)) {
+        ++misordered_events_;
+    }
+}
+
+// What lies between is missing from this step: it is skipped. False when the event was skipped before, or came before.
+bool runtime::follow_to(uint32_t event) {
+    if (event < position_) {
+        return false;
+    }
+    for (uint32_t skipped = position_; skipped < event; ++skipped) {
+        expire_use(skipped);
+    }
+    position_ = event + 1;
+    ++matched_events_;
+    return true;
+}
+
+// A use that the window expected will not come (or comes out of order): its prefetch makes room.
+void runtime::expire_use(uint32_t event) {
+    const step_record::event &e = record_.events()[event];
+    if (!e.use || passed_[event] != step_number_) {
+        return;
+    }
+    passed_[event] = 0;
+    const index i = activations_.find(bound_[e.entry]);
+    if (i == k_no_index) {
+        return;
+    }
+    const index b = body_of(i);
+    activation &body = activations_[b];
+    body.expected_uses -= body.expected_uses != 0 ? 1 : 0;
+    if (body.expected_uses == 0 && body.unclaimed) {
+        unclaimed_remove(b);
+        release_slot(body);
+        ++counters_.prefetches_dropped;
+    }
+}
+
+// --------------------------------------------------------------------------------------------- recompute --
+
+status runtime::recompute_begin(uint64_t size_bytes) {
+    if (recomputing_) {
+        return {code::wrong_state, "ebb_recompute_begin inside another: end that one first, they do not nest"};
+    }
+    recomputing_ = true;
+    recompute_bytes_ = size_bytes;
+    // Room for what is computed, and for the reloads that it reads: prefetches can be had again.
+    while (!unclaimed_.empty() &&
+           (held_bytes() > budget_bytes() || staging_->cap_bytes() - staging_->used_bytes() < size_bytes)) {
+        static_cast<void>(drop_last_unclaimed());
+    }
+    return settle();
+}
+
+status runtime::recompute_end() {
+    if (!recomputing_) {
+        return {code::wrong_state, "ebb_recompute_end without ebb_recompute_begin"};
+    }
+    recomputing_ = false;
+    recompute_bytes_ = 0;
+    return settle();
+}
+
+}  // namespace ebb

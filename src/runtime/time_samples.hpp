@@ -1,0 +1,67 @@
+// Timing of sampled steps: pairs of timed events around a transfer on its lane, or around a wait of ours on a
+// caller's stream (that is exposed time). Read when both are done, by polling.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.hpp"
+#include "device/device.hpp"
+
+namespace ebb {
+
+enum class sample_kind : uint8_t { transfer, exposed };
+
+class time_samples {
+public:
+    explicit time_samples(device &dev) : device_(dev) {}
+    ~time_samples();
+    time_samples(const time_samples &) = delete;
+    time_samples &operator=(const time_samples &) = delete;
+
+    // Records the first event now; end() records the second on the same stream.
+    using sample_id = uint32_t;
+    result<sample_id> begin(stream_id stream, sample_kind kind, uint32_t name);
+    status end(sample_id sample);
+
+    // visit(kind, name, nanoseconds) for each that is over.
+    template <class Visit>
+    status poll(Visit &&visit) {
+        size_t kept = 0;
+        for (size_t i = 0; i < open_.size(); ++i) {
+            result<bool> over = is_over(open_[i]);
+            if (!over.ok()) {
+                return over.why();
+            }
+            if (!over.value()) {
+                open_[kept++] = open_[i];
+                continue;
+            }
+            const pair &p = pairs_[open_[i]];
+            result<uint64_t> time = device_.elapsed_ns(p.start, p.end);
+            if (time.ok()) {
+                visit(p.kind, p.name, time.value());
+            }
+            free_.push_back(open_[i]);
+        }
+        open_.resize(kept);
+        return {};
+    }
+
+private:
+    struct pair {
+        event_id start{}, end{};
+        stream_id stream{};
+        sample_kind kind{};
+        uint32_t name = 0;
+        bool ended = false;
+    };
+    result<bool> is_over(sample_id sample);
+
+    device &device_;
+    std::vector<pair> pairs_;
+    std::vector<sample_id> free_;
+    std::vector<sample_id> open_;
+};
+
+}  // namespace ebb

@@ -1,0 +1,124 @@
+#include "runtime/verifier.hpp"
+
+#include <utility>
+
+namespace ebb {
+
+verifier::record_id verifier::open(std::string who) {
+    if (free_records_.empty()) {
+        records_.emplace_back();
+        free_records_.push_back(static_cast<record_id>(records_.size() - 1));
+    }
+    const record_id id = free_records_.back();
+    free_records_.pop_back();
+    records_[id] = record{};
+    records_[id].who = std::move(who);
+    return id;
+}
+
+void verifier::close(record_id id) {
+    records_[id].closed = true;
+    if (records_[id].open_checks == 0) {
+        free_records_.push_back(id);
+    }
+}
+
+// A thread that computes by itself has nothing in flight: its memory can be read here and now. Only the host device has
+// such callers.
+status verifier::sum_source(record_id id, stream_id home, const void *data, uint64_t size_bytes) {
+    if (home == k_calling_thread) {
+        records_[id].source = checksum_bytes(0, data, size_bytes);
+        return {};
+    }
+    return device_.checksum(home, data, size_bytes, &records_[id].source);
+}
+
+status verifier::sum_source_again(record_id id, stream_id lane, const void *data, uint64_t size_bytes) {
+    return device_.checksum(lane, data, size_bytes, &records_[id].source_again);
+}
+
+status verifier::sum_block(record_id id, stream_id lane, const void *data, uint64_t size_bytes) {
+    return device_.checksum(lane, data, size_bytes, &records_[id].block);
+}
+
+void verifier::check_copy(record_id id, ticket at_home, ticket on_lane) {
+    ++records_[id].open_checks;
+    checks_.push_back({id, k_copy, at_home, on_lane});
+}
+
+void verifier::abandon(record_id id) {
+    records_[id].who.clear();
+}
+
+status verifier::sum_reload(stream_id lane, const void *data, uint64_t size_bytes, uint32_t &sum) {
+    if (free_sums_.empty()) {
+        reload_sums_.push_back(0);
+        free_sums_.push_back(static_cast<uint32_t>(reload_sums_.size() - 1));
+    }
+    sum = free_sums_.back();
+    free_sums_.pop_back();
+    reload_sums_[sum] = 0;
+    return device_.checksum(lane, data, size_bytes, &reload_sums_[sum]);
+}
+
+void verifier::check_reload(record_id id, uint32_t sum, ticket on_lane) {
+    ++records_[id].open_checks;
+    checks_.push_back({id, sum, ticket{}, on_lane});
+}
+
+status verifier::poll() {
+    status first_mismatch;
+    size_t kept = 0;
+    for (size_t i = 0; i < checks_.size(); ++i) {
+        const check c = checks_[i];
+        result<bool> one = lines_.done(c.first);
+        result<bool> two = one.ok() && one.value() ? lines_.done(c.second) : std::move(one);
+        if (!two.ok()) {
+            return two.why();
+        }
+        if (!two.value()) {
+            checks_[kept++] = c;
+            continue;
+        }
+        if (status s = compare(c); !s.ok() && first_mismatch.ok()) {
+            first_mismatch = std::move(s);
+        }
+        finish(c);
+    }
+    checks_.resize(kept);
+    return first_mismatch;
+}
+
+status verifier::compare(const check &c) const {
+    const record &r = records_[c.record];
+    if (c.reload_sum == k_copy) {
+        if (r.source != r.source_again) {
+            return {code::data_mismatch, "activation '" + r.who +
+                                             "' was changed in place between its offload call and the end of its copy "
+                                             "(checksum 2 of 3, source): the copy cannot be trusted"};
+        }
+        if (r.source != r.block) {
+            return {code::data_mismatch,
+                    "activation '" + r.who + "' was not copied right to host memory (checksum 2 of 3, block)"};
+        }
+        return {};
+    }
+    if (r.source != reload_sums_[c.reload_sum]) {
+        return {code::data_mismatch, "activation '" + r.who +
+                                         "' came back different: its host memory or the reload was damaged "
+                                         "(checksum 3 of 3, after reload)"};
+    }
+    return {};
+}
+
+void verifier::finish(const check &c) {
+    if (c.reload_sum != k_copy) {
+        free_sums_.push_back(c.reload_sum);
+    }
+    record &r = records_[c.record];
+    if (--r.open_checks == 0 && r.closed) {
+        free_records_.push_back(c.record);
+    }
+}
+
+}  // namespace ebb
