@@ -154,34 +154,48 @@ uint32_t pinned_arena::extent_count(block_id id) const noexcept {
 
 // ---- Growth --------------------------------------------------------------------------------------------------
 
-// Sees to it that free bytes suffice, by growing or by accepting extents. Tried in order, each with a growth step first
-// and then with no byte more than needed: the whole block in new memory; what the largest free ranges do
-// not cover; what all of them do not cover.
+// Free bytes that a growth may count on: none, what a few large ranges hold, or all, in however many extents.
+uint64_t pinned_arena::usable_bytes(free_use use) const noexcept {
+    switch (use) {
+        case free_use::none:
+            return 0;
+        case free_use::large:
+            return sub_.largest_pieces_bytes(k_max_extents - 1, k_min_extent_bytes);
+        case free_use::all:
+            break;
+    }
+    return sub_.free_bytes();
+}
+
+// Sees to it that free bytes suffice, by growing or by accepting extents: more and more of the free bytes are used, and
+// each time a growth step is tried before no byte more than needed. Everything is computed anew each time, since
+// a growth refused half-way leaves what it had mapped.
 bool pinned_arena::make_room(uint64_t rounded_bytes) {
-    const uint64_t free_bytes = sub_.free_bytes();
-    if (free_bytes >= rounded_bytes && sub_.largest_pieces_bytes(k_max_extents, k_min_extent_bytes) >= rounded_bytes) {
+    if (sub_.free_bytes() >= rounded_bytes &&
+        sub_.largest_pieces_bytes(k_max_extents, k_min_extent_bytes) >= rounded_bytes) {
         return true;
     }
-    const uint64_t covered_bytes =
-        std::min(rounded_bytes, sub_.largest_pieces_bytes(k_max_extents - 1, k_min_extent_bytes));
-    const uint64_t step_bytes = std::min(max_slab_bytes_, round_down(sub_.total_bytes() / k_step_share));
-    const uint64_t smallest_bytes = rounded_bytes - std::min(rounded_bytes, free_bytes);
-    for (const uint64_t needed_bytes : {rounded_bytes, rounded_bytes - covered_bytes, smallest_bytes}) {
-        if (needed_bytes == 0) {
-            return true;
-        }
-        for (const uint64_t growth_bytes : {std::max(needed_bytes, step_bytes), needed_bytes}) {
-            const uint64_t aside_bytes = free_bytes + growth_bytes - rounded_bytes;
-            const bool tight = aside_bytes <= (sub_.total_bytes() + growth_bytes) / k_aside_share;
-            if ((tight || needed_bytes == smallest_bytes) && grow(growth_bytes)) {
+    uint64_t refused_bytes = std::numeric_limits<uint64_t>::max();
+    for (const free_use use : {free_use::none, free_use::large, free_use::all}) {
+        for (const bool with_step : {true, false}) {
+            const uint64_t needed_bytes = rounded_bytes - std::min(rounded_bytes, usable_bytes(use));
+            if (needed_bytes == 0) {
                 return true;
             }
-            if (step_bytes <= needed_bytes) {
-                break;
+            const uint64_t step_bytes = std::min(max_slab_bytes_, round_down(sub_.total_bytes() / k_step_share));
+            const uint64_t growth_bytes = with_step ? std::max(needed_bytes, step_bytes) : needed_bytes;
+            const uint64_t aside_bytes = sub_.free_bytes() + growth_bytes - rounded_bytes;
+            const bool tight = aside_bytes <= (sub_.total_bytes() + growth_bytes) / k_aside_share;
+            if ((!tight && use != free_use::all) || growth_bytes >= refused_bytes) {
+                continue;
             }
+            if (grow(growth_bytes)) {
+                return true;
+            }
+            refused_bytes = growth_bytes;
         }
     }
-    return false;
+    return sub_.free_bytes() >= rounded_bytes;
 }
 
 // Maps slabs of size_bytes in all. What was mapped before a refusal stays: the next request may use it.

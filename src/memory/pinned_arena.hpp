@@ -107,6 +107,8 @@ private:
 
     std::optional<block_id> allocate_with_growth(uint64_t size_bytes, uint64_t rounded_bytes,
                                                  std::vector<ticket> &waits);
+    enum class free_use : uint8_t { none, large, all };
+    [[nodiscard]] uint64_t usable_bytes(free_use use) const noexcept;
     [[nodiscard]] bool make_room(uint64_t rounded_bytes);
     [[nodiscard]] bool grow(uint64_t size_bytes);
     [[nodiscard]] bool growth_allowed(uint64_t size_bytes);
