@@ -19,7 +19,7 @@ void keep(const settings & /*s*/, ebb_runtime_options &options) {
 }
 
 void recompute(const settings & /*s*/, ebb_runtime_options &options) {
-    options.policy = "*decoder_layer_input=device,*=remat";
+    options.policy = "decoder_layer_input=device,*=remat";
 }
 
 void offload_sync(const settings &s, ebb_runtime_options &options) {

@@ -67,7 +67,9 @@ void add_modes(CLI::App &app, settings &s) {
         names.emplace_back(m.name);
         listed += fmt::format("\n  {:<18} {}", m.name, m.summary);
     }
-    app.add_option("--mode", s.modes, "one of the modes below; may be repeated [all]")->check(CLI::IsMember(names));
+    app.add_option("--mode", s.modes, "one of the modes below; may be repeated [all]")
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->check(CLI::IsMember(names));
     app.add_flag("--json", s.json, "print one JSON object instead of the table");
     app.footer("Modes:" + listed +
                "\n\nExit status: 0 done (an out-of-memory row is a result), 1 failed or the modes' losses differ,\n"
@@ -132,7 +134,7 @@ parsed parse_command_line(int argc, char **argv) {
         "on the device, computed again, or offloaded to host memory by Ebb. The device is Ebb's host\n"
         "device: a memory arena with a cap, a compute thread, and a link with a rate limit.",
         "train_transformer");
-    app.option_defaults()->always_capture_default();
+    app.option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     add_model_options(app, s);
     add_device_options(app, s);
     add_modes(app, s);
