@@ -8,8 +8,7 @@ usage() {
 usage: bash cmake/setup.sh [GROUP...]
 
 Groups of packages (default: build):
-  build  compiler, CMake, Ninja, ccache and the libraries; enough for every preset but clang
-  test   what the tests and benchmarks run beside that (Python's standard library)
+  build  compiler, CMake, Ninja, ccache, Python and the libraries: programs, tests and benchmarks
   ci     the second compiler, clang-format and clang-tidy; large
 TEXT
 }
@@ -17,10 +16,9 @@ TEXT
 packages_of() {
     case $1 in
         build)
-            echo g++ cmake ninja-build ccache libfmt-dev nlohmann-json3-dev libcli11-dev libeigen3-dev \
+            echo g++ cmake ninja-build ccache python3 libfmt-dev nlohmann-json3-dev libcli11-dev libeigen3-dev \
                 libgtest-dev libgmock-dev libbenchmark-dev
             ;;
-        test) echo python3 ;;
         ci) echo clang-14 clang-tidy-14 clang-format-14 ;;
         *) return 1 ;;
     esac

@@ -62,7 +62,7 @@ run_tests() { # PRESET [CTEST_ARGUMENT...]
 }
 
 if [ "$mode" != ci ]; then
-    bash cmake/setup.sh build test
+    bash cmake/setup.sh build
     build release
     if [ "$mode" = core ]; then
         run_tests release --label-exclude '^python$'
@@ -101,7 +101,7 @@ check_tidy() {
     find src -name '*.cpp' -print0 | xargs -0 -n 1 -P "$jobs" clang-tidy-14 -p build/clang --quiet --warnings-as-errors='*'
 }
 
-bash cmake/setup.sh build test ci
+bash cmake/setup.sh build ci
 failed=0
 summary=()
 for check in format release asan_ubsan tsan clang tidy; do

@@ -1,0 +1,201 @@
+"""Tests of figures.py on reports like Google Benchmark's, with known medians."""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import figures  # noqa: E402
+
+
+def report(**times):
+    """A report with three repetitions of each: name -> (times in ns, extra fields)."""
+    entries = []
+    for name, (values, extra) in times.items():
+        for value in values:
+            entries.append({"name": name, "run_name": name, "run_type": "iteration", "real_time": value, "time_unit": "ns", **extra})
+        entries.append({"name": name + "_median", "run_name": name, "run_type": "aggregate", "real_time": 1e9, "time_unit": "ns"})
+    return {"context": {}, "benchmarks": entries}
+
+
+def by_name(made):
+    return {f["name"]: f for f in made}
+
+
+class FigureTest(unittest.TestCase):
+    def test_targets_hold_and_fail_at_their_limits(self):
+        self.assertTrue(figures.figure("a", 1.5, "ns", "b", 1.0, at_most=1.5)["met"])
+        self.assertFalse(figures.figure("a", 1.51, "ns", "b", 1.0, at_most=1.5)["met"])
+        self.assertFalse(figures.figure("a", 1.0, "ns", "b", 1.0, below=1.0)["met"])
+        self.assertTrue(figures.figure("a", 0.99, "ns", "b", 1.0, below=1.0)["met"])
+        self.assertTrue(figures.figure("a", 0.9, "GB/s", "b", 1.0, at_least=0.9)["met"])
+        self.assertFalse(figures.figure("a", 0.89, "GB/s", "b", 1.0, at_least=0.9)["met"])
+
+    def test_without_a_target_met_is_null(self):
+        made = figures.figure("a", 1.0, "ns", "b", 2.0)
+        self.assertEqual(made["ratio"], 0.5)
+        self.assertIsNone(made["target"])
+        self.assertIsNone(made["met"])
+        self.assertIsNone(figures.figure("a", 1.0, "ns", "b", 0.0)["ratio"])
+
+
+class MeasurementsTest(unittest.TestCase):
+    def test_medians_leave_aggregates_out_and_suffixes_off(self):
+        m = figures.Measurements(report(**{"lane_copy/ours/real_time": ([3.0, 1.0, 2.0], {})}))
+        self.assertEqual(m.names(), ["lane_copy/ours"])
+        self.assertEqual(m.nanoseconds("lane_copy/ours"), 2.0)
+
+    def test_units_and_items(self):
+        m = figures.Measurements(report(a=([2.0], {"time_unit": "us"}), b=([5.0], {"items_per_second": 1e6})))
+        self.assertEqual(m.nanoseconds("a"), 2000.0)
+        self.assertEqual(m.nanoseconds("b"), 1000.0)
+
+    def test_a_failed_benchmark_is_a_failure(self):
+        with self.assertRaisesRegex(figures.Failure, "a: no memory"):
+            figures.Measurements(report(a=([1.0], {"error_occurred": True, "error_message": "no memory"})))
+
+    def test_what_is_missing_is_named(self):
+        m = figures.Measurements(report(a=([1.0], {})))
+        with self.assertRaisesRegex(figures.Failure, "b was not run"):
+            m.nanoseconds("b")
+        with self.assertRaisesRegex(figures.Failure, "a does not give waste"):
+            m.median("a", "waste")
+
+
+class BenchmarksTest(unittest.TestCase):
+    def test_hot_path(self):
+        m = figures.Measurements(report(**{
+            "hot_path/ours/100": ([100.0, 90.0, 110.0], {}),
+            "hot_path/ours/100000": ([160.0, 160.0, 160.0], {}),
+            "hot_path/plain/100": ([200.0, 200.0, 200.0], {}),
+            "hot_path/plain/100000": ([310.0, 310.0, 310.0], {}),
+        }))
+        made = by_name(figures.hot_path_figures(m))
+        self.assertAlmostEqual(made["hot_path.live_100000"]["ratio"], 1.6)
+        self.assertFalse(made["hot_path.live_100000"]["met"])
+        self.assertTrue(made["hot_path.plain_100"]["met"])
+        self.assertFalse(made["hot_path.plain_100000"]["met"])
+
+    def test_arena_has_an_entry_for_each_baseline_and_its_waste(self):
+        m = figures.Measurements(report(**{
+            "arena_lifo/ours": ([10.0] * 3, {"waste": 0.05}),
+            "arena_lifo/pmr": ([20.0] * 3, {"waste": 0.2}),
+            "arena_lifo/malloc": ([8.0] * 3, {"waste": 0.1}),
+            "arena_lifo/pow2": ([5.0] * 3, {"waste": 0.4}),
+        }))
+        made = by_name(figures.arena_figures(m, "arena_lifo"))
+        self.assertTrue(made["arena_lifo.pmr"]["met"])
+        self.assertFalse(made["arena_lifo.malloc"]["met"])
+        self.assertIsNone(made["arena_lifo.pow2"]["met"])
+        self.assertEqual(made["arena_lifo.waste.pow2"]["baseline_value"], 0.4)
+        self.assertEqual(made["arena_lifo.waste.pmr"]["value"], 0.05)
+        self.assertIsNone(made["arena_lifo.waste.pmr"]["target"])
+
+    def test_lane_copy_keeps_cases_apart(self):
+        m = figures.Measurements(report(**{
+            "lane_copy/ours/1": ([1.0], {"bytes_per_second": 9e9}),
+            "lane_copy/memcpy/1": ([1.0], {"bytes_per_second": 10e9}),
+            "lane_copy/ours/2": ([1.0], {"bytes_per_second": 10e9}),
+            "lane_copy/memcpy/2": ([1.0], {"bytes_per_second": 20e9}),
+        }))
+        made = by_name(figures.lane_copy_figures(m))
+        self.assertTrue(made["lane_copy.memcpy.1"]["met"])
+        self.assertFalse(made["lane_copy.memcpy.2"]["met"])
+        self.assertEqual(made["lane_copy.memcpy.2"]["value"], 10.0)
+
+    def test_a_benchmark_without_a_baseline_is_a_failure(self):
+        m = figures.Measurements(report(**{"lane_copy/ours": ([1.0], {"bytes_per_second": 1e9})}))
+        with self.assertRaisesRegex(figures.Failure, "no baseline"):
+            figures.lane_copy_figures(m)
+        with self.assertRaisesRegex(figures.Failure, "arena_moe/ours was not run"):
+            figures.arena_figures(m, "arena_moe")
+
+    def test_train_modes_compares_automatic_with_the_best_that_fits(self):
+        made = by_name(figures.train_figures({
+            "keep": [None, None, None],
+            "recompute": [130.0, 131.0, 129.0],
+            "offload-sync": [150.0, 149.0, 151.0],
+            "offload-lhs": [101.0, 100.0, 102.0],
+            "offload-pipelined": [154.0, 153.0, 155.0],
+            "offload-auto": [103.0, 104.0, 103.0],
+        }))
+        self.assertFalse(made["train_modes.pipelined"]["met"])
+        self.assertEqual(made["train_modes.auto"]["baseline_value"], 101.0)
+        self.assertIn("offload-lhs", made["train_modes.auto"]["baseline"])
+        self.assertTrue(made["train_modes.auto"]["met"])
+        self.assertEqual(made["train_modes.auto.recompute"]["baseline_value"], 130.0)
+        self.assertNotIn("train_modes.auto.keep", made)
+
+    def test_train_modes_that_do_not_fit_are_a_failure(self):
+        with self.assertRaisesRegex(figures.Failure, "offload-sync"):
+            figures.train_figures({"offload-sync": [None], "offload-pipelined": [1.0], "offload-auto": [1.0]})
+
+
+class ProgramTest(unittest.TestCase):
+    """The whole program with scripts in place of the benchmarks."""
+
+    def run_main(self, script, *arguments):
+        with tempfile.TemporaryDirectory(prefix="with space ") as folder:
+            bin_dir = Path(folder) / "bin"
+            bin_dir.mkdir()
+            for name in ("lane_copy_bench", "train_transformer"):
+                program = bin_dir / name
+                program.write_text(f"#!{sys.executable}\n{script}")
+                os.chmod(program, 0o755)
+            out = Path(folder) / "out.json"
+            printed, said = io.StringIO(), io.StringIO()
+            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
+                status = figures.main(["--bin-dir", str(bin_dir), "--out", str(out), *arguments])
+            return status, printed.getvalue(), said.getvalue(), json.loads(out.read_text()) if out.exists() else None
+
+    def test_writes_table_and_json(self):
+        made = report(**{
+            "lane_copy/ours/real_time": ([1.0] * 3, {"bytes_per_second": 9.5e9}),
+            "lane_copy/memcpy/real_time": ([1.0] * 3, {"bytes_per_second": 1e10}),
+        })
+        script = (
+            "import sys\n"
+            "out = [a.split('=', 1)[1] for a in sys.argv if a.startswith('--benchmark_out=')][0]\n"
+            f"open(out, 'w').write({json.dumps(json.dumps(made))})\n"
+        )
+        status, printed, _, written = self.run_main(script, "--quick", "lane_copy")
+        self.assertEqual(status, 0)
+        self.assertRegex(printed, r"lane_copy\.memcpy +9\.5 +GB/s +memcpy +10 +0\.950 +>= 0\.9 +yes")
+        self.assertEqual(set(written), {"context", "figures"})
+        self.assertEqual(set(written["figures"][0]), {"name", "value", "unit", "baseline", "baseline_value", "ratio", "target", "met"})
+        self.assertTrue(written["context"]["quick"])
+
+    def test_train_modes_runs_each_mode_in_each_round(self):
+        script = (
+            "import json, sys\n"
+            "mode = sys.argv[sys.argv.index('--mode') + 1]\n"
+            "ok = mode != 'keep'\n"
+            "print(json.dumps({'context': {'layers': 8}, 'modes': [{'mode': mode, 'status': 'ok' if ok else 'out_of_memory',"
+            " 'step_ms': 100.0 if ok else None}]}))\n"
+        )
+        status, _, said, written = self.run_main(script, "--quick", "train_modes")
+        self.assertEqual(status, 0)
+        self.assertEqual(said.count("offload-auto"), 3)
+        self.assertTrue(by_name(written["figures"])["train_modes.auto"]["met"])
+        self.assertEqual(written["context"]["benchmarks"]["train_modes"], {"layers": 8})
+
+    def test_a_program_that_fails_is_a_failure_and_writes_nothing(self):
+        status, printed, said, written = self.run_main("import sys\nsys.exit(3)\n", "--quick", "lane_copy")
+        self.assertEqual(status, 1)
+        self.assertIn("lane_copy_bench ended with status 3", said)
+        self.assertEqual(printed, "")
+        self.assertIsNone(written)
+
+    def test_an_unknown_name_is_wrong_usage(self):
+        with contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit) as raised:
+            figures.main(["--bin-dir", ".", "no_such"])
+        self.assertEqual(raised.exception.code, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Builds the release preset and runs benchmarks by name. See --help.
+set -euo pipefail
+
+names=(hot_path arena_lifo arena_moe lane_copy train_modes)
+
+usage() {
+    cat <<TEXT
+usage: bash benchmarks/run.sh [--quick] [--out FILE.json] [NAME...]
+
+Builds the release preset into build/release, runs the benchmarks (all without a name) and prints each figure beside its
+baseline from the same run. Values are medians of interleaved repetitions.
+
+  --quick       fewer and shorter repetitions: a look, not a measurement
+  --out FILE    also write the figures and the machine's context as JSON
+  --help        this text
+
+Names: ${names[*]}
+
+Exit status: 0 done (a target that is not met is a result), 1 something failed, 2 wrong usage.
+TEXT
+}
+
+wrong() {
+    echo "run.sh: $1" >&2
+    usage >&2
+    exit 2
+}
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+arguments=()
+chosen=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --quick) arguments+=(--quick) ;;
+        --out)
+            [ $# -ge 2 ] || wrong "--out needs a file"
+            folder=$(dirname -- "$2")
+            [ -d "$folder" ] && [ ! -d "$2" ] || wrong "--out $2 is not a file in a folder that exists"
+            arguments+=(--out "$(cd "$folder" && pwd)/$(basename -- "$2")")
+            shift
+            ;;
+        --help | -h)
+            usage
+            exit 0
+            ;;
+        -*) wrong "unknown argument '$1'" ;;
+        *)
+            case " ${names[*]} " in
+                *" $1 "*) chosen+=("$1") ;;
+                *) wrong "unknown benchmark '$1'; there are: ${names[*]}" ;;
+            esac
+            ;;
+    esac
+    shift
+done
+if [ ${#chosen[@]} -eq 0 ]; then
+    chosen=("${names[@]}")
+fi
+
+targets=()
+for name in "${chosen[@]}"; do
+    if [ "$name" = train_modes ]; then
+        targets+=(train_transformer)
+    else
+        targets+=("${name}_bench")
+    fi
+done
+
+cd "$root"
+bash cmake/setup.sh build >&2
+# Standard output is the table's; what the build says goes to standard error.
+cmake --preset release --log-level=WARNING >/dev/null
+cmake --build --preset release --parallel "$(nproc)" --target "${targets[@]}" >&2
+# Options from outside would change what is measured.
+for variable in $(compgen -v EBB_ || true); do
+    unset "$variable"
+done
+exec python3 benchmarks/figures.py --bin-dir build/release/bin "${arguments[@]}" "${chosen[@]}"
