@@ -129,13 +129,9 @@ runtime::~runtime() {
     if (lanes_ == nullptr) {
         return;
     }
-    static_cast<void>(wait_idle());
+    static_cast<void>(lines_.synchronize_all());
     samples_.reset();
     lanes_.reset();  // their streams end before the memory that they copy
-}
-
-status runtime::wait_idle() {
-    return lines_.synchronize_all();
 }
 
 // ------------------------------------------------------------------------------------------ small things --
@@ -177,6 +173,15 @@ void runtime::remember_failure(status failure) {
 
 status runtime::take_failure() {
     return std::exchange(failure_, status());
+}
+
+bool runtime::take_note(std::string &note) {
+    if (notes_.empty()) {
+        return false;
+    }
+    note = std::move(notes_.front());
+    notes_.erase(notes_.begin());
+    return true;
 }
 
 uint32_t runtime::take_due(due_call *calls, uint32_t capacity) noexcept {

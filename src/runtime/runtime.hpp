@@ -147,12 +147,23 @@ public:
     bool drop_unclaimed();
     status settle();
 
-    // The sticky background failure, once.
+    // The sticky background failure, once: the first since it was taken last.
     status take_failure();
+    void note_failure(status failure) { remember_failure(std::move(failure)); }
+    // Lines for the log, warnings all.
+    bool take_note(std::string &note);
 
-    // Ends everything that is live (close with force); the device's copies are waited for in both cases.
-    status drop_all();
-    status wait_idle();
+    // For budgets that are learned with a lent allocator: what it could give, asked at each new peak of the recorded
+    // step.
+    [[nodiscard]] bool wants_available_bytes() const noexcept { return peak_is_new_; }
+    void note_available(uint64_t free_bytes) noexcept {
+        free_at_peak_bytes_ = free_bytes;
+        peak_is_new_ = false;
+    }
+
+    // Waits for all copies, ends everything that is live, claims included, and gives the failure that nobody was
+    // told yet. All deleters that have not run are due afterwards.
+    status shut_down();
 
     [[nodiscard]] uint32_t live_activations() const noexcept { return user_live_; }
     [[nodiscard]] std::string describe_a_live_one() const;
@@ -178,6 +189,9 @@ private:
 
     runtime(device &dev, runtime_options options, policy rules);
     status init();
+    void drop_all();
+    void add_note(std::string note) { notes_.push_back(std::move(note)); }
+    void note_first_refusal(const activation &a, const offload_outcome &outcome);
     [[nodiscard]] status check_sizes() const;
     [[nodiscard]] uint64_t staging_cap_bytes() const;
 
@@ -344,6 +358,8 @@ private:
     counters counters_;
     uint64_t transfer_ns_ = 0;
     status failure_;
+    std::vector<std::string> notes_;
+    bool refusal_noted_ = false;
 };
 
 }  // namespace ebb

@@ -96,6 +96,7 @@ void runtime::place(index i, const offload_request &r, offload_outcome &outcome)
             d = {placement::keep, keep_reason::last};
         } else if (!share(r, i) && !start_copy(i, outcome)) {
             d = {placement::keep, outcome.reason};
+            note_first_refusal(a, outcome);
         }
     }
     name_counters &n = by_name_[a.name];
@@ -124,6 +125,37 @@ void runtime::place(index i, const offload_request &r, offload_outcome &outcome)
     if (a.storage_id != 0 && a.state != activation_state::shared && a.state != activation_state::recompute) {
         storages_.insert(i);
         a.in_storage_index = true;
+    }
+}
+
+// The first of them is worth a line in the log; the report counts all.
+void runtime::note_first_refusal(const activation &a, const offload_outcome &outcome) {
+    if (refusal_noted_) {
+        return;
+    }
+    refusal_noted_ = true;
+    switch (outcome.reason) {
+        case keep_reason::host_cap:
+            add_note(
+                fmt::format("'{}' is kept on the device: pinned host memory is at its cap ({} bytes wanted, {} held, "
+                            "cap {}); raise host_bytes (EBB_HOST_BYTES) or the memory limit. Further ones are in "
+                            "the report",
+                            describe(a), outcome.wanted_bytes, outcome.held_bytes, outcome.cap_bytes));
+            break;
+        case keep_reason::pinning:
+            add_note(fmt::format(
+                "'{}' is kept on the device: the system refused to pin host memory ({} bytes wanted, {} "
+                "held): {}. Further ones are in the report",
+                describe(a), outcome.wanted_bytes, outcome.held_bytes, arena_->last_pinning_status().text()));
+            break;
+        case keep_reason::larger_than_slot:
+            add_note(
+                fmt::format("'{}' is kept on the device: a slot for it takes {} bytes, staging has {}; raise "
+                            "staging_bytes or max_activation_bytes. Further ones are in the report",
+                            describe(a), outcome.wanted_bytes, outcome.cap_bytes));
+            break;
+        default:
+            break;  // a copy error is a failure, and named as such
     }
 }
 

@@ -145,8 +145,7 @@ void runtime::forget(index i) {
     activations_.release(i);
 }
 
-// Close with force: everything that is live ends, claims included. The device is idle by then.
-status runtime::drop_all() {
+void runtime::drop_all() {
     for (index c = 0; c < claims_.capacity(); ++c) {
         if (claims_.live(c)) {
             const index b = claims_[c].activation;
@@ -166,13 +165,23 @@ status runtime::drop_all() {
             release_now(i);
         }
     }
-    for (const thread_source &s : stranded_) {
-        due_.push_back({s.deleter, s.context, nullptr, 0, {}});
+}
+
+status runtime::shut_down() {
+    remember(lines_.synchronize_all());
+    drop_all_unclaimed();
+    drop_all();
+    remember(lines_.synchronize_all());
+    static_cast<void>(progress());
+    // Everything is idle, or the device is lost: in both cases nothing reads or writes the sources any more.
+    for (std::vector<thread_source> *left : {&stranded_, &thread_sources_}) {
+        for (const thread_source &s : *left) {
+            due_.push_back({s.deleter, s.context, nullptr, 0, {}});
+        }
+        left->clear();
     }
-    stranded_.clear();
     discard_supply();
-    poll_deleters();
-    return {};
+    return take_failure();
 }
 
 }  // namespace ebb

@@ -71,6 +71,9 @@ void runtime::adopt_trace() {
     if (first) {
         learn_budget();
         take_staging();
+        for (const std::string &pattern : policy_.unmatched_rules()) {
+            add_note("policy: no activation of the first step matched '" + pattern + "': is the name right?");
+        }
     }
     forecast();
 }

@@ -1,0 +1,45 @@
+// Exported: the report, and what this build is.
+
+#include <fmt/format.h>
+
+#include "capi/session.hpp"
+#include "observe/report.hpp"
+
+using namespace ebb;        // NOLINT(google-build-using-namespace): this file is the C ABI of that namespace
+using namespace ebb::capi;  // NOLINT(google-build-using-namespace)
+
+ebb_status ebb_report_write(ebb_runtime *runtime, ebb_report_format format, ebb_text_sink sink, void *context) {
+    return on_runtime(runtime, [&](entry &e) -> status {
+        if (sink == nullptr) {
+            return {code::invalid_argument, "sink is null: it is called with the report's text"};
+        }
+        if (format != EBB_REPORT_TEXT && format != EBB_REPORT_JSON) {
+            return {code::invalid_argument,
+                    fmt::format("format is {}: use EBB_REPORT_TEXT or EBB_REPORT_JSON", format)};
+        }
+        const counters totals = e.core().snapshot();
+        const report_input input{totals, e.core().by_name(), e.core().names(), e.core().rules().unmatched_rules(),
+                                 runtime->device->info().name};
+        const std::string text = format == EBB_REPORT_TEXT ? report_text(input) : report_json(input);
+        e.unlocked([&] { sink(context, text.data(), text.size()); });
+        return {};
+    });
+}
+
+const char *ebb_build_info(void) {
+    // Built once: three functions return text, and none of them may fail.
+    static const std::string info = fmt::format("ebb {}.{}.{}, {} {}, {}, devices host null", EBB_VERSION_MAJOR,
+                                                EBB_VERSION_MINOR, EBB_VERSION_PATCH,
+#if defined(__clang__)
+                                                "clang", __clang_major__,
+#else
+                                                "gcc", __GNUC__,
+#endif
+#if defined(__OPTIMIZE__)
+                                                "optimised"
+#else
+                                                "not optimised"
+#endif
+    );
+    return info.c_str();
+}

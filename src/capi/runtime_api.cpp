@@ -1,0 +1,233 @@
+// Exported: create, close, steps, progress, statistics.
+
+#include <fmt/format.h>
+
+#include "base/config.hpp"
+#include "capi/session.hpp"
+#include "capi/struct_io.hpp"
+#include "device/registry.hpp"
+
+using namespace ebb;        // NOLINT(google-build-using-namespace): this file is the C ABI of that namespace
+using namespace ebb::capi;  // NOLINT(google-build-using-namespace)
+
+namespace {
+
+constexpr size_t k_first_options = 176;
+constexpr size_t k_first_statistics = 288;
+static_assert(sizeof(ebb_runtime_options) == k_first_options);
+static_assert(sizeof(ebb_statistics) == k_first_statistics);
+
+static_assert(EBB_INTERNAL == static_cast<int>(code::internal) && EBB_NO_SLOT == static_cast<int>(code::no_slot));
+static_assert(EBB_STREAM_CALLING_THREAD == static_cast<uint64_t>(k_calling_thread));
+static_assert(EBB_PREFETCH_NONE == k_none_bytes && EBB_PREFETCH_LAYER == k_one_layer &&
+              EBB_SOURCES_NONE == k_none_bytes);
+
+void override_number(config_overrides &overrides, option o, uint64_t value) {
+    if (value != 0) {
+        overrides.set(o, value);
+    }
+}
+
+config_overrides explicit_fields(const ebb_runtime_options &o) {
+    config_overrides set;
+    if (o.device != nullptr) {
+        set.set(option::device, std::string(o.device));
+    }
+    if (o.policy != nullptr) {
+        set.set(option::policy, std::string(o.policy));
+    }
+    override_number(set, option::device_ordinal, static_cast<uint64_t>(o.device_ordinal));
+    override_number(set, option::lanes, o.lanes);
+    override_number(set, option::device_budget_bytes, o.device_budget_bytes);
+    override_number(set, option::staging_bytes, o.staging_bytes);
+    override_number(set, option::max_activation_bytes, o.max_activation_bytes);
+    override_number(set, option::host_bytes, o.host_bytes);
+    override_number(set, option::min_offload_bytes, o.min_offload_bytes);
+    override_number(set, option::keep_last, o.keep_last);
+    override_number(set, option::prefetch_bytes, o.prefetch_bytes);
+    override_number(set, option::source_bytes, o.source_bytes);
+    override_number(set, option::chunk_bytes, o.chunk_bytes);
+    override_number(set, option::sample_every, o.sample_every);
+    override_number(set, option::verify, static_cast<uint64_t>(o.verify));
+    override_number(set, option::log_level, static_cast<uint64_t>(o.log_level));
+    override_number(set, option::host_device_bytes, o.host_device_bytes);
+    override_number(set, option::host_d2h_bytes_per_second, o.host_d2h_bytes_per_second);
+    override_number(set, option::host_h2d_bytes_per_second, o.host_h2d_bytes_per_second);
+    return set;
+}
+
+runtime_options core_options(const config &c, const ebb_runtime_options &o) {
+    runtime_options r;
+    r.lanes = c.lanes;
+    r.device_budget_bytes = c.device_budget_bytes;
+    r.staging_bytes = c.staging_bytes;
+    r.max_activation_bytes = c.max_activation_bytes;
+    r.host_bytes = c.host_bytes;
+    r.min_offload_bytes = c.min_offload_bytes;
+    r.policy = c.policy;
+    r.keep_last = c.keep_last;
+    r.prefetch_bytes = c.prefetch_bytes;
+    r.source_bytes = c.source_bytes;
+    r.chunk_bytes = c.chunk_bytes;
+    r.sample_every = c.sample_every;
+    r.verify = c.verify;
+    r.staging_memory = o.staging_memory;
+    r.lent_allocator = o.allocator != nullptr;
+    return r;
+}
+
+status check_pointers(const ebb_runtime_options &o) {
+    if (o.reserved != 0) {
+        return {code::invalid_argument, "options->reserved must be zero"};
+    }
+    if (o.device_ordinal < 0) {
+        return {code::invalid_argument,
+                fmt::format("options->device_ordinal is {}, must not be negative", o.device_ordinal)};
+    }
+    if (o.verify < 0 || o.log_level < 0) {
+        return {code::invalid_argument, "options->verify and options->log_level must not be negative"};
+    }
+    if (o.allocator != nullptr && (o.allocator->alloc == nullptr || o.allocator->free == nullptr)) {
+        return {code::invalid_argument, "options->allocator needs both alloc and free"};
+    }
+    return {};
+}
+
+result<ebb_runtime *> create(const ebb_runtime_options &o) {
+    EBB_TRY(check_pointers(o));
+    logger log(reinterpret_cast<log_function>(o.log), o.log_context, log_level::warning);
+    result<config> resolved = resolve_config(explicit_fields(o), log);
+    if (!resolved.ok()) {
+        return resolved.why();
+    }
+    const config &c = resolved.value();
+    device_options wanted;
+    if (c.origins[static_cast<size_t>(option::host_device_bytes)] != option_origin::by_default) {
+        wanted.host_capacity_bytes = c.host_device_bytes;
+    }
+    wanted.host_d2h_bytes_per_second = c.host_d2h_bytes_per_second;
+    wanted.host_h2d_bytes_per_second = c.host_h2d_bytes_per_second;
+    result<std::unique_ptr<device>> dev = make_device(c.device, c.device_ordinal, wanted);
+    if (!dev.ok()) {
+        return dev.why();
+    }
+    auto *host = dynamic_cast<host_device *>(dev.value().get());
+    return make_runtime(std::move(dev).value(), host, core_options(c, o), log, o.allocator);
+}
+
+}  // namespace
+
+ebb_status ebb_runtime_create(const ebb_runtime_options *options, ebb_runtime **runtime) {
+    return guarded([&]() -> status {
+        if (runtime == nullptr) {
+            return {code::invalid_argument, "runtime is null: it is where the new runtime is written"};
+        }
+        ebb_runtime_options known{};
+        known.struct_size = sizeof(known);
+        if (options != nullptr) {
+            EBB_TRY(read_struct(options, "options", k_first_options, known));
+        }
+        result<ebb_runtime *> made = create(known);
+        if (!made.ok()) {
+            return made.why();
+        }
+        *runtime = made.value();
+        return {};
+    });
+}
+
+ebb_status ebb_runtime_close(ebb_runtime *runtime, uint32_t flags) {
+    return guarded([&]() -> status {
+        if (runtime == nullptr) {
+            return {};
+        }
+        if ((flags & ~static_cast<uint32_t>(EBB_CLOSE_FORCE)) != 0) {
+            return {code::invalid_argument, fmt::format("flags is {:#x}: only EBB_CLOSE_FORCE is known", flags)};
+        }
+        status outcome;
+        {
+            entry e(*runtime);
+            if (e.core().live_activations() != 0 && (flags & EBB_CLOSE_FORCE) == 0) {
+                return e.leave({code::busy, fmt::format("{} activations are live, one of them {}: release them, or "
+                                                        "close with EBB_CLOSE_FORCE",
+                                                        e.core().live_activations(), e.core().describe_a_live_one())});
+            }
+            outcome = e.core().shut_down();
+            static_cast<void>(e.leave({}));
+        }
+        // Tensors that are still out only touch the queue, which they share.
+        std::unique_ptr<ebb_runtime> ended(runtime);
+        ended->core.reset();
+        return outcome;
+    });
+}
+
+ebb_status ebb_step(ebb_runtime *runtime, ebb_phase phase) {
+    return on_runtime_reporting(runtime, [&](entry &e) -> status {
+        if (phase != EBB_PHASE_TRAIN && phase != EBB_PHASE_EVALUATE) {
+            return {code::invalid_argument,
+                    fmt::format("phase is {}: use EBB_PHASE_TRAIN or EBB_PHASE_EVALUATE", phase)};
+        }
+        return e.core().begin_step(static_cast<ebb::phase>(phase));
+    });
+}
+
+ebb_status ebb_progress(ebb_runtime *runtime) {
+    return on_runtime(runtime, [](entry &e) -> status {
+        EBB_TRY(e.core().progress());
+        return e.core().take_failure();
+    });
+}
+
+ebb_status ebb_recompute_begin(ebb_runtime *runtime, uint64_t size_bytes) {
+    return on_runtime(runtime, [&](entry &e) { return e.core().recompute_begin(size_bytes); });
+}
+
+ebb_status ebb_recompute_end(ebb_runtime *runtime) {
+    return on_runtime(runtime, [](entry &e) { return e.core().recompute_end(); });
+}
+
+ebb_status ebb_stats(ebb_runtime *runtime, ebb_statistics *statistics) {
+    return on_runtime(runtime, [&](entry &e) -> status {
+        EBB_TRY(check_out_struct(statistics, "statistics", k_first_statistics));
+        const counters c = e.core().snapshot();
+        ebb_statistics s{};
+        s.steps = c.steps;
+        s.sampled_steps = c.sampled_steps;
+        s.live_activations = e.core().live_activations();
+        s.offload_calls = c.offload_calls;
+        s.kept_count = c.kept_count;
+        s.offloaded_count = c.offloaded_count;
+        s.recompute_count = c.recompute_count;
+        s.forwarded_count = c.forwarded_count;
+        s.reloads_prefetched = c.reloads_prefetched;
+        s.reloads_on_demand = c.reloads_on_demand;
+        s.prefetches_dropped = c.prefetches_dropped;
+        s.no_slot_count = c.no_slot_count;
+        s.d2h_bytes = c.d2h_bytes;
+        s.h2d_bytes = c.h2d_bytes;
+        s.given_up_bytes = c.given_up_bytes;
+        s.hidden_ns = c.hidden_ns;
+        s.exposed_ns = c.exposed_ns;
+        s.device_held_bytes = c.device_held_bytes;
+        s.device_peak_bytes = c.device_peak_bytes;
+        s.kept_bytes = c.kept_bytes;
+        s.source_bytes = c.source_bytes;
+        s.source_peak_bytes = c.source_peak_bytes;
+        s.staging_bytes = c.staging_bytes;
+        s.staging_used_bytes = c.staging_used_bytes;
+        s.staging_peak_bytes = c.staging_peak_bytes;
+        s.pinned_bytes = c.pinned_bytes;
+        s.pinned_used_bytes = c.pinned_used_bytes;
+        s.pinned_peak_bytes = c.pinned_peak_bytes;
+        s.device_budget_bytes = c.device_budget_bytes;
+        s.over_budget_policy_bytes = c.over_budget_policy_bytes;
+        s.over_budget_failure_bytes = c.over_budget_failure_bytes;
+        s.over_budget_size_bytes = c.over_budget_size_bytes;
+        s.over_budget_caller_bytes = c.over_budget_caller_bytes;
+        s.order_mismatches = c.order_mismatches;
+        s.device_allocations = c.device_allocations;
+        write_struct(s, statistics);
+        return {};
+    });
+}

@@ -1,0 +1,238 @@
+#include "capi/session.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <string_view>
+
+namespace ebb::capi {
+
+namespace {
+
+thread_local std::string last_error_text;
+
+std::atomic<uint64_t> next_serial{1};
+
+// Scope stacks of the calling thread, one per runtime that it pushed scopes on.
+struct scope_stack {
+    uint64_t runtime = 0;
+    std::vector<name_table::node> nodes;
+};
+thread_local std::vector<scope_stack> scope_stacks;
+
+scope_stack *find_stack(uint64_t serial) noexcept {
+    for (scope_stack &s : scope_stacks) {
+        if (s.runtime == serial) {
+            return &s;
+        }
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+ebb_status report(const status &s) noexcept {
+    if (!s.ok()) {
+        try {
+            last_error_text = s.text();
+        } catch (...) {
+            last_error_text.clear();  // the code still says what happened
+        }
+    }
+    return static_cast<ebb_status>(s.code());
+}
+
+void release_queue::push(item i) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    items_.push_back(i);
+    waiting_.store(items_.size(), std::memory_order_release);
+}
+
+void release_queue::take(std::vector<item> &into) {
+    into.clear();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::swap(items_, into);
+    waiting_.store(0, std::memory_order_release);
+}
+
+exported_tensor *release_queue::acquire_tensor() {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (!free_tensors_.empty()) {
+            exported_tensor *tensor = free_tensors_.back().release();
+            free_tensors_.pop_back();
+            return tensor;
+        }
+    }
+    return new exported_tensor;
+}
+
+void release_queue::recycle_tensor(exported_tensor *tensor) noexcept {
+    std::unique_ptr<exported_tensor> owned(tensor);
+    try {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        free_tensors_.push_back(std::move(owned));
+    } catch (...) {
+        // No room in the pool: it is freed.
+    }
+}
+
+entry::entry(ebb_runtime &r) : r_(r), lock_(r.mutex) {
+    apply_queue();
+}
+
+entry::~entry() = default;
+
+// Ends that other threads asked for. A stale handle there is a caller's error with nobody to return it to: the
+// next call that reports background failures names it.
+void entry::apply_queue() {
+    if (r_.queue->empty()) {
+        return;
+    }
+    r_.queue->take(r_.taken);
+    for (const release_queue::item &i : r_.taken) {
+        status s = i.is_claim ? core().give_back_on_consumer(i.handle) : core().release(i.handle);
+        if (!s.ok()) {
+            core().note_failure({s.code(), "queued by another call: " + s.text()});
+        }
+    }
+}
+
+// The lock is released around the callbacks, which may call us again, and held again afterwards.
+void entry::run_due() {
+    constexpr uint32_t k_batch = 16;
+    due_call calls[k_batch];
+    while (core().has_due()) {
+        const uint32_t count = core().take_due(calls, k_batch);
+        lock_.unlock();
+        for (uint32_t i = 0; i < count; ++i) {
+            const due_call &c = calls[i];
+            if (c.deleter != nullptr) {
+                c.deleter(c.context);
+            } else if (r_.has_allocator) {
+                r_.allocator.free(r_.allocator.context, c.memory, c.size_bytes, static_cast<ebb_stream>(c.home));
+            }
+        }
+        lock_.lock();
+    }
+}
+
+void entry::run_notes() {
+    std::string note;
+    while (core().take_note(note)) {
+        lock_.unlock();
+        r_.log.write(log_level::warning, note);
+        lock_.lock();
+    }
+}
+
+bool entry::supply(uint64_t footprint_bytes, stream_id home) {
+    void *memory = nullptr;
+    unlocked([&] {
+        memory = r_.allocator.alloc(r_.allocator.context, footprint_bytes, staging::k_alignment,
+                                    static_cast<ebb_stream>(home));
+    });
+    if (memory != nullptr) {
+        core().supply(memory, footprint_bytes, home);
+    }
+    return memory != nullptr;
+}
+
+status entry::leave(status outcome) {
+    if (r_.has_allocator) {
+        while (core().prefetch_wish().footprint_bytes != 0) {
+            const runtime::memory_wish wish = core().prefetch_wish();
+            if (!supply(wish.footprint_bytes, wish.home)) {
+                break;
+            }
+            EBB_TRY(core().settle());
+            core().discard_supply();
+        }
+        if (core().wants_available_bytes() && r_.allocator.available_bytes != nullptr) {
+            uint64_t available = 0;
+            unlocked([&] { available = r_.allocator.available_bytes(r_.allocator.context); });
+            core().note_available(available);
+        }
+    }
+    run_due();
+    run_notes();
+    return outcome;
+}
+
+result<ebb_runtime *> make_runtime(std::unique_ptr<device> dev, host_device *host, const runtime_options &options,
+                                   const logger &log, const ebb_allocator *allocator) {
+    auto made = std::make_unique<ebb_runtime>();
+    made->device = std::move(dev);
+    made->host = host;
+    made->log = log;
+    if (allocator != nullptr) {
+        made->has_allocator = true;
+        made->allocator = *allocator;
+    }
+    made->serial = next_serial.fetch_add(1);
+    result<std::unique_ptr<runtime>> core = runtime::create(*made->device, options);
+    if (!core.ok()) {
+        return core.why();
+    }
+    made->core = std::move(core).value();
+    return made.release();
+}
+
+name_table::node current_scope(const ebb_runtime &r) noexcept {
+    const scope_stack *stack = find_stack(r.serial);
+    return stack == nullptr || stack->nodes.empty() ? name_table::k_root : stack->nodes.back();
+}
+
+status check_name(const char *name, const char *argument) {
+    constexpr size_t k_longest = 255;
+    if (name == nullptr) {
+        return {code::invalid_argument, fmt::format("{} is null", argument)};
+    }
+    const size_t length = strnlen(name, k_longest + 1);
+    if (length == 0 || length > k_longest) {
+        return {code::invalid_argument,
+                fmt::format("{} must have 1 to {} bytes{}", argument, k_longest, length == 0 ? ", it is empty" : "")};
+    }
+    if (std::memchr(name, '/', length) != nullptr) {
+        return {code::invalid_argument,
+                fmt::format("{} is '{}': '/' separates scopes, push a scope instead", argument, name)};
+    }
+    return {};
+}
+
+}  // namespace ebb::capi
+
+using namespace ebb;        // NOLINT(google-build-using-namespace): the exported functions below
+using namespace ebb::capi;  // NOLINT(google-build-using-namespace)
+
+ebb_status ebb_scope_push(ebb_runtime *runtime, const char *name) {
+    return on_runtime(runtime, [&](entry &e) -> status {
+        EBB_TRY(check_name(name, "name"));
+        scope_stack *stack = find_stack(runtime->serial);
+        if (stack == nullptr) {
+            scope_stacks.push_back({runtime->serial, {}});
+            stack = &scope_stacks.back();
+        }
+        stack->nodes.push_back(e.core().names().intern(current_scope(*runtime), name));
+        return {};
+    });
+}
+
+ebb_status ebb_scope_pop(ebb_runtime *runtime) {
+    return on_runtime(runtime, [&](entry &) -> status {
+        scope_stack *stack = find_stack(runtime->serial);
+        if (stack == nullptr || stack->nodes.empty()) {
+            return {code::wrong_state, "ebb_scope_pop without a scope pushed by this thread on this runtime"};
+        }
+        stack->nodes.pop_back();
+        return {};
+    });
+}
+
+const char *ebb_last_error(void) {
+    return last_error_text.c_str();
+}
+
+const char *ebb_status_name(ebb_status status) {
+    return code_name(static_cast<code>(status));
+}

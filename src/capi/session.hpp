@@ -1,0 +1,158 @@
+// What stands behind an ebb_runtime*: the core, its device, the lock that takes calls one after the other, and
+// the queue of what other threads dropped. Every exported function goes through here: nothing else holds the
+// lock, runs callbacks or catches exceptions.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/log.hpp"
+#include "base/status.hpp"
+#include "capi/dlpack_abi.hpp"
+#include "device/device.hpp"
+#include "device/host/host_device.hpp"
+#include "ebb/ebb.h"
+#include "runtime/runtime.hpp"
+
+namespace ebb::capi {
+
+// Sets the thread's last error and gives the code as the C number.
+ebb_status report(const status &s) noexcept;
+
+// The exception barrier: nothing thrown crosses the C ABI.
+template <class Body>
+ebb_status guarded(Body &&body) noexcept {
+    try {
+        return report(body());
+    } catch (const std::bad_alloc &) {
+        return report(status(code::internal, "out of memory"));
+    } catch (const std::exception &e) {
+        return report(status(code::internal, e.what()));
+    } catch (...) {
+        return report(status(code::internal, "unknown exception"));
+    }
+}
+
+// What ends without a call of its own: ebb_drop, and deleters of DLPack tensors that we gave out. Shared, since
+// those tensors may outlive the runtime.
+class release_queue {
+public:
+    struct item {
+        uint64_t handle = 0;
+        bool is_claim = false;
+    };
+
+    void push(item i);
+    // Takes what is queued; `into` is swapped so that neither side allocates once warm.
+    void take(std::vector<item> &into);
+    [[nodiscard]] bool empty() const noexcept { return waiting_.load(std::memory_order_acquire) == 0; }
+
+    exported_tensor *acquire_tensor();
+    void recycle_tensor(exported_tensor *tensor) noexcept;
+
+private:
+    std::mutex mutex_;
+    std::atomic<size_t> waiting_{0};
+    std::vector<item> items_;
+    std::vector<std::unique_ptr<exported_tensor>> free_tensors_;
+};
+
+// Shape of a tensor offloaded through DLPack, by activation index.
+struct tensor_shape {
+    static constexpr int32_t k_max_dimensions = 16;
+    uint64_t activation = 0;
+    int32_t dimensions = 0;
+    dl::data_type type{};
+    std::array<int64_t, k_max_dimensions> shape{}, strides{};
+};
+
+}  // namespace ebb::capi
+
+struct ebb_runtime {
+    std::mutex mutex;
+    ebb::logger log;
+    std::unique_ptr<ebb::device> device;
+    ebb::host_device *host = nullptr;  // when the device is (or decorates) the host device
+    std::unique_ptr<ebb::runtime> core;
+    bool has_allocator = false;
+    ebb_allocator allocator{};
+    uint64_t serial = 0;  // never reused, names the runtime in the threads' scope stacks
+    std::shared_ptr<ebb::capi::release_queue> queue = std::make_shared<ebb::capi::release_queue>();
+    std::vector<ebb::capi::release_queue::item> taken;
+    std::vector<ebb::capi::tensor_shape> shapes;
+};
+
+namespace ebb::capi {
+
+// One call on a runtime: locks, does what was queued, and on leaving runs the callbacks that are due with no lock held.
+class entry {
+public:
+    explicit entry(ebb_runtime &r);
+    ~entry();
+    entry(const entry &) = delete;
+    entry &operator=(const entry &) = delete;
+
+    [[nodiscard]] ebb::runtime &core() noexcept { return *r_.core; }
+
+    // Runs `outside` with the lock released and nothing due left to run.
+    template <class Outside>
+    void unlocked(Outside &&outside) {
+        run_due();
+        lock_.unlock();
+        outside();
+        lock_.lock();
+    }
+
+    // Memory from the lent allocator for a slot of that footprint; false when it refuses.
+    bool supply(uint64_t footprint_bytes, stream_id home);
+
+    // The last thing of a call: prefetches that need the allocator, then callbacks.
+    status leave(status outcome);
+
+private:
+    void apply_queue();
+    void run_due();
+    void run_notes();
+
+    ebb_runtime &r_;
+    std::unique_lock<std::mutex> lock_;
+};
+
+// Common shape of the functions that take a runtime.
+template <class Body>
+ebb_status on_runtime(ebb_runtime *r, Body &&body) noexcept {
+    return guarded([&]() -> status {
+        if (r == nullptr) {
+            return {code::invalid_argument, "runtime is null"};
+        }
+        entry e(*r);
+        return e.leave(body(e));
+    });
+}
+
+// The same for calls that report what failed in the background.
+template <class Body>
+ebb_status on_runtime_reporting(ebb_runtime *r, Body &&body) noexcept {
+    return on_runtime(r, [&](entry &e) -> status {
+        EBB_TRY(e.core().take_failure());
+        return body(e);
+    });
+}
+
+// For tests and devices to come: a runtime on a device made elsewhere. `host` may be null.
+result<ebb_runtime *> make_runtime(std::unique_ptr<device> dev, host_device *host, const runtime_options &options,
+                                   const logger &log, const ebb_allocator *allocator);
+
+// The innermost scope of the calling thread, k_root when there is none.
+name_table::node current_scope(const ebb_runtime &r) noexcept;
+
+[[nodiscard]] status check_name(const char *name, const char *argument);
+
+}  // namespace ebb::capi

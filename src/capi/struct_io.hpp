@@ -1,0 +1,68 @@
+// Structs that cross the ABI: they start with struct_size and grow only at the end. A caller of an older
+// header gives a shorter one (the rest is zero, which means default), one of a newer header a longer one, of which
+// we must not ignore anything that is set.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/status.hpp"
+
+namespace ebb::capi {
+
+// `first_bytes` is the struct's size in the first release.
+template <class Struct>
+status read_struct(const Struct *given, const char *argument, size_t first_bytes, Struct &out) {
+    if (given == nullptr) {
+        return {code::invalid_argument, fmt::format("{} is null", argument)};
+    }
+    const uint64_t size = given->struct_size;
+    if (size < first_bytes || size > (uint64_t{1} << 20U)) {
+        return {code::invalid_argument,
+                fmt::format("{}->struct_size is {}: set it to sizeof the struct, which is at least {}", argument, size,
+                            first_bytes)};
+    }
+    const auto *bytes = reinterpret_cast<const unsigned char *>(given);
+    for (uint64_t i = sizeof(Struct); i < size; ++i) {
+        if (bytes[i] != 0) {
+            return {
+                code::invalid_argument,
+                fmt::format("{}->struct_size is {}, {} are known here, and byte {} beyond them is not zero: a newer "
+                            "library is needed for that field",
+                            argument, size, sizeof(Struct), i)};
+        }
+    }
+    out = Struct{};
+    std::memcpy(&out, given, std::min<uint64_t>(size, sizeof(Struct)));
+    out.struct_size = sizeof(Struct);
+    return {};
+}
+
+// For structs that we fill: only struct_size is read.
+template <class Struct>
+status check_out_struct(const Struct *out, const char *argument, size_t first_bytes) {
+    if (out == nullptr) {
+        return {code::invalid_argument, fmt::format("{} is null", argument)};
+    }
+    const uint64_t size = out->struct_size;
+    if (size < first_bytes || size > (uint64_t{1} << 20U)) {
+        return {code::invalid_argument,
+                fmt::format("{}->struct_size is {}: set it to sizeof the struct, which is at least {}", argument, size,
+                            first_bytes)};
+    }
+    return {};
+}
+
+// What the caller's struct has room for; its struct_size stays.
+template <class Struct>
+void write_struct(const Struct &filled, Struct *out) {
+    const uint64_t size = out->struct_size;
+    std::memcpy(out, &filled, std::min<uint64_t>(size, sizeof(Struct)));
+    out->struct_size = size;
+}
+
+}  // namespace ebb::capi
