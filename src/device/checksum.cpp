@@ -10,6 +10,7 @@ namespace {
 // a block of threads, and still gives the same value.
 constexpr uint64_t k_base = 0x9E3779B97F4A7C15ULL;  // odd: no bit of a word is ever lost
 constexpr uint64_t k_tail_base = 0xD6E8FEB86659FD93ULL;
+constexpr uint64_t k_tail_salt = 0xE7037ED1A0B428DBULL;
 constexpr uint64_t k_word_salt = 0xA0761D6478BD642FULL;  // so that words of zeros count
 
 constexpr uint64_t power(uint32_t exponent) noexcept {
@@ -55,9 +56,9 @@ uint64_t checksum_bytes(uint64_t accumulator, const void *data, uint64_t size_by
     if (size_bytes > 0) {
         uint64_t tail = 0;
         std::memcpy(&tail, bytes, size_bytes);
-        // The length stands in the top byte, which a tail never fills, and the other multiplier tells a tail from a
-        // full word.
-        accumulator = accumulator * k_tail_base + mixed(tail | size_bytes << 56U);
+        // The length stands in the top byte, which a tail never fills; another multiplier and an addend tell a tail
+        // from a full word.
+        accumulator = accumulator * k_tail_base + k_tail_salt + mixed(tail | size_bytes << 56U);
     }
     return accumulator;
 }

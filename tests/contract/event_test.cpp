@@ -32,6 +32,28 @@ TEST_P(event_contract, it_is_done_once_the_stream_got_there) {
     EXPECT_TRUE(same(source, back, k_bytes));
 }
 
+TEST_P(event_contract, it_is_not_done_before) {
+    if (!stack_.block) {
+        EXPECT_FALSE(moves_bytes()) << "a device that moves bytes must be able to stand still";
+        return;
+    }
+    const stream_id stream = new_stream();
+    const stream_id other = new_stream();
+    const event_id event = new_event(event_kind::timed);
+    const event_id behind = new_event(event_kind::timed);
+    const std::function<void()> let_go = stack_.block(stream);
+    ok(dev().record_event(event, stream));
+    ok(dev().wait_event(other, event));
+    ok(dev().record_event(behind, other));
+    EXPECT_FALSE(value_of(dev().event_done(event)));
+    EXPECT_FALSE(value_of(dev().event_done(behind)));
+    refused(dev().elapsed_ns(event, behind).why(), code::wrong_state);
+    let_go();
+    ok(dev().synchronize_event(behind));
+    EXPECT_TRUE(value_of(dev().event_done(event)));
+    ok(dev().elapsed_ns(event, behind).why());
+}
+
 TEST_P(event_contract, polling_gets_there_too) {
     const stream_id stream = new_stream();
     const event_id event = new_event();
