@@ -63,7 +63,7 @@ ebb_status ebb_host_alloc(ebb_runtime *runtime, uint64_t size_bytes, void **data
         if (data == nullptr) {
             return {code::invalid_argument, "data is null: it is where the address is written"};
         }
-        result<void *> made = host.alloc_device(size_bytes);
+        result<void *> made = host.alloc_for_caller(size_bytes);
         if (!made.ok()) {
             return made.why();
         }

@@ -35,7 +35,7 @@ status device_arena::out_of_memory(uint64_t size_bytes) const {
                         size_bytes, statistics_.used_bytes, statistics_.capacity_bytes)};
 }
 
-result<void *> device_arena::allocate(uint64_t size_bytes) {
+result<void *> device_arena::allocate(uint64_t size_bytes, memory_owner owner) {
     if (size_bytes == 0) {
         return status{code::invalid_argument, "device memory: 0 bytes wanted; ask for at least 1"};
     }
@@ -45,7 +45,7 @@ result<void *> device_arena::allocate(uint64_t size_bytes) {
         return out_of_memory(size_bytes);
     }
     const uint64_t rounded_bytes = rounded(size_bytes);
-    void *data = take_cached(size_bytes, rounded_bytes);
+    void *data = take_cached(size_bytes, rounded_bytes, owner);
     if (data == nullptr) {
         evict_for(rounded_bytes);
         const result<host_pages> pages = map_pages(rounded_bytes, touch_threads_);
@@ -53,7 +53,7 @@ result<void *> device_arena::allocate(uint64_t size_bytes) {
             return status{pages.why().code(), fmt::format("device memory of the host device: {}", pages.why().text())};
         }
         data = pages.value().data;
-        blocks_[data] = {size_bytes, rounded_bytes, 0, true};
+        blocks_[data] = {size_bytes, rounded_bytes, 0, true, owner};
         ++statistics_.mappings;
     }
     count_allocation(rounded_bytes);
@@ -66,8 +66,8 @@ void device_arena::count_allocation(uint64_t rounded_bytes) {
     ++statistics_.allocations;
 }
 
-void *device_arena::take_cached(uint64_t size_bytes, uint64_t rounded_bytes) {
-    const auto found = free_lists_.find(rounded_bytes);
+void *device_arena::take_cached(uint64_t size_bytes, uint64_t rounded_bytes, memory_owner owner) {
+    const auto found = free_lists_.find(key(rounded_bytes, owner));
     if (found == free_lists_.end() || found->second.empty()) {
         return nullptr;
     }
@@ -93,10 +93,11 @@ void device_arena::evict_for(uint64_t rounded_bytes) {
         }
         EBB_CHECK(oldest != blocks_.end());
         const uint64_t evicted_bytes = oldest->second.rounded_bytes;
-        std::vector<void *> &list = free_lists_.at(evicted_bytes);
+        const cache_key evicted = key(evicted_bytes, oldest->second.owner);
+        std::vector<void *> &list = free_lists_.at(evicted);
         list.erase(std::find(list.begin(), list.end(), oldest->first));
         if (list.empty()) {
-            free_lists_.erase(evicted_bytes);  // sizes that change every step would pile up
+            free_lists_.erase(evicted);  // sizes that change every step would pile up
         }
         retired_.add(pages_of(oldest->first, evicted_bytes));
         statistics_.cached_bytes -= evicted_bytes;
@@ -129,7 +130,7 @@ status device_arena::free_locked(void *data, const uint64_t *size_bytes) {
     }
     freed.live = false;
     freed.freed_at = ++frees_;
-    free_lists_[freed.rounded_bytes].push_back(data);
+    free_lists_[key(freed.rounded_bytes, freed.owner)].push_back(data);
     statistics_.used_bytes -= freed.rounded_bytes;
     statistics_.cached_bytes += freed.rounded_bytes;
     return {};

@@ -30,7 +30,11 @@ host_device::~host_device() {
 // ------------------------------------------------------------------------------------------------- memory --
 
 result<void *> host_device::alloc_device(uint64_t size_bytes) {
-    return arena_.allocate(size_bytes);
+    return arena_.allocate(size_bytes, memory_owner::core);
+}
+
+result<void *> host_device::alloc_for_caller(uint64_t size_bytes) {
+    return arena_.allocate(size_bytes, memory_owner::caller);
 }
 
 status host_device::free_device(void *data, uint64_t size_bytes) {

@@ -48,7 +48,10 @@ public:
 
     result<void *> alloc_device(uint64_t size_bytes) override;
     status free_device(void *data, uint64_t size_bytes) override;
-    // Of whatever size it is.
+    // The same for callers, who free before their streams have come to the last use: what they freed is given to
+    // them alone.
+    result<void *> alloc_for_caller(uint64_t size_bytes);
+    // Either kind, of whatever size it is.
     status free_device(void *data);
     [[nodiscard]] device_memory memory() const override;
 

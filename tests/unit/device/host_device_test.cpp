@@ -163,6 +163,18 @@ TEST(host_device, freed_memory_of_the_same_size_costs_no_system_call) {
     EXPECT_EQ(arena.cached_bytes, 0U);
 }
 
+// A caller frees before his streams have come to the last use, and the core's copies are not behind those streams.
+TEST(host_device, what_a_caller_freed_never_becomes_the_cores) {
+    host_device dev(options_of(2 * k_mib));
+    void *callers = dev.alloc_for_caller(k_mib).value();
+    ASSERT_TRUE(dev.free_device(callers).ok());
+    void *cores = dev.alloc_device(k_mib).value();
+    EXPECT_NE(cores, callers);
+    ASSERT_TRUE(dev.free_device(cores, k_mib).ok());
+    EXPECT_EQ(dev.alloc_for_caller(k_mib).value(), callers);
+    EXPECT_EQ(dev.alloc_device(k_mib).value(), cores);
+}
+
 TEST(host_device, cached_memory_stays_within_the_cap) {
     host_device dev(options_of(16 * k_mib));
     for (uint64_t mib = 1; mib <= 16; ++mib) {
