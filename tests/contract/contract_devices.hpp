@@ -88,42 +88,45 @@ inline host_device_options contract_host() {
     return options;
 }
 
+// Of the host device, bare or decorated.
+inline contract_case contract_case_on_host(std::string name, std::function<device_stack()> make) {
+    contract_case made;
+    made.name = std::move(name);
+    made.make = std::move(make);
+    made.bad_streams = {1, 2, ~uint64_t{0}, 12345, uint64_t{77} << 24U};
+    return made;
+}
+
 inline std::vector<contract_case> contract_cases() {
-    const std::vector<uint64_t> not_on_host{1, 2, ~uint64_t{0}, 12345, uint64_t{77} << 24U};
-    std::vector<contract_case> cases;
-    cases.push_back({"host",
-                     [] {
-                         device_stack stack;
-                         add_host(stack, contract_host());
-                         return stack;
-                     },
-                     0, true, true, true, not_on_host});
-    cases.push_back({"null",
-                     [] {
-                         device_stack stack;
-                         stack.add<null_device>();
-                         return stack;
-                     },
-                     false,
-                     false,
-                     false,
-                     {}});
-    cases.push_back({"fault",
-                     [] {
-                         device_stack stack;
-                         stack.add<fault_device>(add_host(stack, contract_host()));
-                         return stack;
-                     },
-                     1, true, true, true, not_on_host});
-    cases.push_back({"trace",
-                     [] {
-                         device_stack stack;
-                         auto &trace = stack.add<trace_device>(add_host(stack, contract_host()));
-                         stack.quieten = [&trace] { trace.record(false); };
-                         return stack;
-                     },
-                     0, true, true, true, not_on_host});
-    return cases;
+    contract_case host = contract_case_on_host("host", [] {
+        device_stack stack;
+        add_host(stack, contract_host());
+        return stack;
+    });
+    contract_case fault = contract_case_on_host("fault", [] {
+        device_stack stack;
+        stack.add<fault_device>(add_host(stack, contract_host()));
+        return stack;
+    });
+    contract_case trace = contract_case_on_host("trace", [] {
+        device_stack stack;
+        auto &added = stack.add<trace_device>(add_host(stack, contract_host()));
+        stack.quieten = [&added] { added.record(false); };
+        return stack;
+    });
+    trace.heap_allocations_per_block = 1;
+    contract_case null;
+    null.name = "null";
+    null.make = [] {
+        device_stack stack;
+        stack.add<null_device>();
+        return stack;
+    };
+    null.heap_allocations_per_block = 1;
+    null.moves_bytes = false;
+    null.checks_arguments = false;
+    null.knows_events = false;
+    return {host, null, fault, trace};
 }
 
 }  // namespace ebb
