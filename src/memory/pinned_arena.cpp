@@ -52,7 +52,7 @@ std::optional<pinned_arena::block_id> pinned_arena::allocate(uint64_t size_bytes
     const uint64_t rounded_bytes = round_up(size_bytes);
     if (const auto piece = sub_.allocate(rounded_bytes, fit_rule::best, waits)) {
         count_block(size_bytes, 1);
-        return new_block(size_bytes, *piece);
+        return new_block(size_bytes, piece->segment);
     }
     return allocate_with_growth(size_bytes, rounded_bytes, waits);
 }
@@ -75,17 +75,16 @@ std::optional<pinned_arena::block_id> pinned_arena::allocate_with_growth(uint64_
         EBB_CHECK(piece.has_value());  // make_room saw to it
         left_bytes -= piece->size_bytes;
         if (id == k_none) {
-            id = new_block(size_bytes, *piece);
+            id = new_block(size_bytes, piece->segment);
         } else {
-            add_piece(id, last, *piece);
-            last = last == k_none ? blocks_[id].more : pieces_[last].next;
+            last = add_extent(id, last, piece->segment);
         }
     }
     count_block(size_bytes, extents);
     return id;
 }
 
-pinned_arena::block_id pinned_arena::new_block(uint64_t size_bytes, const sub_allocator::piece &first) {
+pinned_arena::block_id pinned_arena::new_block(uint64_t size_bytes, sub_allocator::segment_id first) {
     if (unused_blocks_ == k_none) {
         EBB_CHECK(blocks_.size() < k_none);
         blocks_.emplace_back();
@@ -97,16 +96,18 @@ pinned_arena::block_id pinned_arena::new_block(uint64_t size_bytes, const sub_al
     return id;
 }
 
-void pinned_arena::add_piece(block_id id, uint32_t last, const sub_allocator::piece &piece) {
-    if (unused_pieces_ == k_none) {
-        pieces_.emplace_back();
-        unused_pieces_ = static_cast<uint32_t>(pieces_.size() - 1);
+// Appends to the block's list behind `last` (k_none: right behind the record). Returns the new end of the list.
+uint32_t pinned_arena::add_extent(block_id id, uint32_t last, sub_allocator::segment_id segment) {
+    if (unused_extents_ == k_none) {
+        extents_.emplace_back();
+        unused_extents_ = static_cast<uint32_t>(extents_.size() - 1);
     }
-    const uint32_t index = unused_pieces_;
-    unused_pieces_ = pieces_[index].next;
-    pieces_[index] = {piece, k_none};
-    (last == k_none ? blocks_[id].more : pieces_[last].next) = index;
+    const uint32_t index = unused_extents_;
+    unused_extents_ = extents_[index].next;
+    extents_[index] = {segment, k_none};
+    (last == k_none ? blocks_[id].more : extents_[last].next) = index;
     ++blocks_[id].extent_count;
+    return index;
 }
 
 void pinned_arena::count_block(uint64_t size_bytes, uint32_t extents) noexcept {
@@ -125,13 +126,13 @@ void pinned_arena::free(block_id id, const ticket_set &last_uses) {
     statistics_.requested_bytes -= record.size_bytes;
     statistics_.extent_count -= record.extent_count;
     --statistics_.block_count;
-    sub_.free(record.first.segment, last_uses);
+    sub_.free(record.first, last_uses);
     for (uint32_t more = record.more; more != k_none;) {
-        piece_node &node = pieces_[more];
-        sub_.free(node.piece.segment, last_uses);
+        extent_node &node = extents_[more];
+        sub_.free(node.segment, last_uses);
         const uint32_t next = node.next;
-        node.next = unused_pieces_;
-        unused_pieces_ = more;
+        node.next = unused_extents_;
+        unused_extents_ = more;
         more = next;
     }
     blocks_[id].size_bytes = 0;
@@ -155,12 +156,12 @@ uint32_t pinned_arena::extent_count(block_id id) const noexcept {
 // ---- Growth --------------------------------------------------------------------------------------------------
 
 // Free bytes that a growth may count on: none, what a few large ranges hold, or all, in however many extents.
-uint64_t pinned_arena::usable_bytes(free_use use) const noexcept {
+uint64_t pinned_arena::usable_bytes(free_use use, uint64_t enough_bytes) const noexcept {
     switch (use) {
         case free_use::none:
             return 0;
         case free_use::large:
-            return sub_.largest_pieces_bytes(k_max_extents - 1, k_min_extent_bytes);
+            return sub_.largest_pieces_bytes(k_max_extents - 1, k_min_extent_bytes, enough_bytes);
         case free_use::all:
             break;
     }
@@ -172,13 +173,13 @@ uint64_t pinned_arena::usable_bytes(free_use use) const noexcept {
 // a growth refused half-way leaves what it had mapped.
 bool pinned_arena::make_room(uint64_t rounded_bytes) {
     if (sub_.free_bytes() >= rounded_bytes &&
-        sub_.largest_pieces_bytes(k_max_extents, k_min_extent_bytes) >= rounded_bytes) {
+        sub_.largest_pieces_bytes(k_max_extents, k_min_extent_bytes, rounded_bytes) >= rounded_bytes) {
         return true;
     }
     uint64_t refused_bytes = std::numeric_limits<uint64_t>::max();
     for (const free_use use : {free_use::none, free_use::large, free_use::all}) {
         for (const bool with_step : {true, false}) {
-            const uint64_t needed_bytes = rounded_bytes - std::min(rounded_bytes, usable_bytes(use));
+            const uint64_t needed_bytes = rounded_bytes - std::min(rounded_bytes, usable_bytes(use, rounded_bytes));
             if (needed_bytes == 0) {
                 return true;
             }

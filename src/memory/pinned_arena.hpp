@@ -84,15 +84,15 @@ private:
         std::byte *data = nullptr;
         uint64_t size_bytes = 0;
     };
-    struct piece_node {
-        sub_allocator::piece piece{};
+    struct extent_node {
+        sub_allocator::segment_id segment = 0;
         uint32_t next = k_none;  // of the same block, or of the unused ones
     };
-    // The first piece lies in the record: nearly every block has only that one.
+    // The first extent lies in the record: nearly every block has only that one.
     struct block {
         uint64_t size_bytes = 0;  // 0: the record is unused
-        sub_allocator::piece first{};
-        uint32_t more = k_none;  // further pieces; of an unused record: the next unused one
+        sub_allocator::segment_id first = 0;
+        uint32_t more = k_none;  // further extents; of an unused record: the next unused one
         uint32_t extent_count = 0;
     };
     // After a refused growth, one of that size or more is not tried again for a while: 1 time, then 2, 4, ...
@@ -108,7 +108,7 @@ private:
     std::optional<block_id> allocate_with_growth(uint64_t size_bytes, uint64_t rounded_bytes,
                                                  std::vector<ticket> &waits);
     enum class free_use : uint8_t { none, large, all };
-    [[nodiscard]] uint64_t usable_bytes(free_use use) const noexcept;
+    [[nodiscard]] uint64_t usable_bytes(free_use use, uint64_t enough_bytes) const noexcept;
     [[nodiscard]] bool make_room(uint64_t rounded_bytes);
     [[nodiscard]] bool grow(uint64_t size_bytes);
     [[nodiscard]] bool growth_allowed(uint64_t size_bytes);
@@ -116,8 +116,8 @@ private:
     void note_refused_growth(uint64_t size_bytes, refusal_kind kind, uint64_t limit_bytes);
     [[nodiscard]] status growth_failure(uint64_t wanted_bytes) const;
 
-    block_id new_block(uint64_t size_bytes, const sub_allocator::piece &first);
-    void add_piece(block_id id, uint32_t last, const sub_allocator::piece &piece);
+    block_id new_block(uint64_t size_bytes, sub_allocator::segment_id first);
+    uint32_t add_extent(block_id id, uint32_t last, sub_allocator::segment_id segment);
     void count_block(uint64_t size_bytes, uint32_t extents) noexcept;
     [[nodiscard]] const block &live(block_id id) const noexcept;
 
@@ -128,8 +128,8 @@ private:
     std::vector<slab> trimmed_;
     std::vector<block> blocks_;
     uint32_t unused_blocks_ = k_none;
-    std::vector<piece_node> pieces_;
-    uint32_t unused_pieces_ = k_none;
+    std::vector<extent_node> extents_;
+    uint32_t unused_extents_ = k_none;
     backoff backoff_;
     refusal refusal_;
     status pinning_status_;
@@ -140,15 +140,16 @@ template <class Visit>
 void pinned_arena::for_each_extent(block_id id, Visit &&visit) const {
     const block &record = live(id);
     uint64_t left_bytes = record.size_bytes;
-    const sub_allocator::piece *piece = &record.first;
-    for (uint32_t more = record.more;; more = pieces_[more].next) {
-        const uint64_t size_bytes = piece->size_bytes < left_bytes ? piece->size_bytes : left_bytes;
-        visit(extent{piece->data, size_bytes});
+    sub_allocator::segment_id segment = record.first;
+    for (uint32_t more = record.more;; more = extents_[more].next) {
+        const uint64_t held_bytes = sub_.size_bytes(segment);
+        const uint64_t size_bytes = held_bytes < left_bytes ? held_bytes : left_bytes;
+        visit(extent{sub_.data(segment), size_bytes});
         left_bytes -= size_bytes;
         if (more == k_none) {
             break;
         }
-        piece = &pieces_[more].piece;
+        segment = extents_[more].segment;
     }
 }
 

@@ -8,40 +8,40 @@
 namespace ebb {
 
 sub_allocator::sub_allocator(uint64_t granule_bytes)
-    : granule_shift_(static_cast<uint32_t>(std::countr_zero(granule_bytes))),
-      second_level_(k_class_count >> k_second_level_bits, 0U),
-      classes_(k_class_count) {
+    : granule_shift_(static_cast<uint32_t>(std::countr_zero(granule_bytes))), runs_(k_class_count) {
     EBB_CHECK(std::has_single_bit(granule_bytes));
+    for (uint32_t size_class = 0; size_class < k_class_count; ++size_class) {
+        runs_[size_class].previous = runs_[size_class].next = size_class;
+    }
+    nodes_.emplace_back();  // k_edge
+    nodes_[k_edge].state = node_state::in_use;
+    runs_.emplace_back();
+    more_tickets_.emplace_back();
 }
 
 // ---- Size classes --------------------------------------------------------------------------------------------
 
 // Sizes below 64 granules have a class each; above, 32 classes for each power of two.
-uint32_t sub_allocator::class_of(uint64_t granules) noexcept {
-    constexpr uint64_t k_second_level = uint64_t{1} << k_second_level_bits;
+inline uint32_t sub_allocator::class_of(uint32_t granules) noexcept {
     if (granules < k_second_level) {
-        return static_cast<uint32_t>(granules);
+        return granules;
     }
-    const auto power = static_cast<uint32_t>(std::bit_width(granules)) - 1;
-    const auto within = static_cast<uint32_t>((granules >> (power - k_second_level_bits)) & (k_second_level - 1));
-    return ((power - k_second_level_bits + 1) << k_second_level_bits) + within;
+    const uint32_t shift = static_cast<uint32_t>(std::bit_width(granules)) - 1 - k_second_level_bits;
+    return (shift << k_second_level_bits) + (granules >> shift);  // the top bit of the second term is the "+ 1"
 }
 
-uint64_t sub_allocator::granules_for(uint64_t size_bytes) const noexcept {
+inline uint64_t sub_allocator::granules_for(uint64_t size_bytes) const noexcept {
     const uint64_t mask = (uint64_t{1} << granule_shift_) - 1;
     return (size_bytes >> granule_shift_) + ((size_bytes & mask) != 0 ? 1 : 0);  // no overflow near 2^64
 }
 
-uint32_t sub_allocator::next_class(uint32_t from) const noexcept {
-    if (from >= k_class_count) {
-        return k_none;
-    }
+inline uint32_t sub_allocator::next_class(uint32_t from) const noexcept {
     const uint32_t map = from >> k_second_level_bits;
-    const uint32_t rest = second_level_[map] & (~uint32_t{0} << (from & ((1U << k_second_level_bits) - 1)));
+    const uint32_t rest = second_level_[map] & (~uint32_t{0} << (from & (k_second_level - 1)));
     if (rest != 0) {
         return (map << k_second_level_bits) + static_cast<uint32_t>(std::countr_zero(rest));
     }
-    const uint64_t above = first_level_ & (~uint64_t{0} << (map + 1));  // map is below 60
+    const uint32_t above = first_level_ & (~uint32_t{0} << (map + 1));  // map is below 28
     if (above == 0) {
         return k_none;
     }
@@ -53,10 +53,10 @@ uint32_t sub_allocator::previous_class(uint32_t below) const noexcept {
     uint32_t map = below >> k_second_level_bits;
     uint32_t rest = 0;
     if (below < k_class_count) {
-        rest = second_level_[map] & ((1U << (below & ((1U << k_second_level_bits) - 1))) - 1);
+        rest = second_level_[map] & ((1U << (below & (k_second_level - 1))) - 1);
     }
     if (rest == 0) {
-        const uint64_t lower = first_level_ & ((uint64_t{1} << map) - 1);
+        const uint32_t lower = first_level_ & ((1U << map) - 1);
         if (lower == 0) {
             return k_none;
         }
@@ -66,120 +66,110 @@ uint32_t sub_allocator::previous_class(uint32_t below) const noexcept {
     return (map << k_second_level_bits) + static_cast<uint32_t>(std::bit_width(rest)) - 1;
 }
 
-void sub_allocator::mark_class(uint32_t size_class) noexcept {
+inline void sub_allocator::list(uint32_t first_node, uint32_t size_class, bool at_front) noexcept {
+    run *const runs = runs_.data();
+    const uint32_t record = k_class_count + first_node;
+    const uint32_t previous = at_front ? size_class : runs[size_class].previous;
+    const uint32_t next = at_front ? runs[size_class].next : size_class;
+    runs[record].previous = previous;
+    runs[record].next = next;
+    runs[previous].next = record;
+    runs[next].previous = record;
     const uint32_t map = size_class >> k_second_level_bits;
-    second_level_[map] |= 1U << (size_class & ((1U << k_second_level_bits) - 1));
-    first_level_ |= uint64_t{1} << map;
+    second_level_[map] |= 1U << (size_class & (k_second_level - 1));
+    first_level_ |= 1U << map;
 }
 
-void sub_allocator::list_back(uint32_t head) noexcept {
-    const uint32_t size_class = class_of(nodes_[head].run_granules);
-    run_list &list = classes_[size_class];
-    nodes_[head].list_previous = list.last;
-    nodes_[head].list_next = k_none;
-    if (list.last == k_none) {
-        list.first = head;
-        mark_class(size_class);
-    } else {
-        nodes_[list.last].list_next = head;
-    }
-    list.last = head;
-}
-
-void sub_allocator::list_front(uint32_t head) noexcept {
-    const uint32_t size_class = class_of(nodes_[head].run_granules);
-    run_list &list = classes_[size_class];
-    nodes_[head].list_previous = k_none;
-    nodes_[head].list_next = list.first;
-    if (list.first == k_none) {
-        list.last = head;
-        mark_class(size_class);
-    } else {
-        nodes_[list.first].list_previous = head;
-    }
-    list.first = head;
-}
-
-void sub_allocator::unlist(uint32_t head) noexcept {
-    const node &run = nodes_[head];
-    const uint32_t size_class = class_of(run.run_granules);
-    run_list &list = classes_[size_class];
-    (run.list_previous == k_none ? list.first : nodes_[run.list_previous].list_next) = run.list_next;
-    (run.list_next == k_none ? list.last : nodes_[run.list_next].list_previous) = run.list_previous;
-    if (list.first != k_none) {
-        return;
-    }
+// Without branches but for the arithmetic of the bit maps: which lists run empty cannot be predicted.
+inline void sub_allocator::unlist(uint32_t first_node) noexcept {
+    run *const runs = runs_.data();
+    const run &leaving = runs[k_class_count + first_node];
+    const uint32_t size_class = class_of(leaving.granules);
+    runs[leaving.previous].next = leaving.next;
+    runs[leaving.next].previous = leaving.previous;
     const uint32_t map = size_class >> k_second_level_bits;
-    second_level_[map] &= ~(1U << (size_class & ((1U << k_second_level_bits) - 1)));
-    if (second_level_[map] == 0) {
-        first_level_ &= ~(uint64_t{1} << map);
-    }
+    const uint32_t empty = runs[size_class].next == size_class ? 1 : 0;
+    const uint32_t left = second_level_[map] & ~(empty << (size_class & (k_second_level - 1)));
+    second_level_[map] = left;
+    first_level_ &= ~(uint32_t{left == 0 ? 1U : 0U} << map);
 }
 
 // ---- Nodes ---------------------------------------------------------------------------------------------------
 
-uint32_t sub_allocator::new_node() {
-    if (recycled_nodes_ != k_none) {
-        const uint32_t index = recycled_nodes_;
-        recycled_nodes_ = nodes_[index].list_next;
-        return index;
+// Makes sure that spare_node() has one to give: afterwards references to nodes hold.
+inline void sub_allocator::keep_spare_node() {
+    if (recycled_nodes_ == k_edge) {
+        EBB_CHECK(nodes_.size() < k_none - k_class_count);
+        nodes_.emplace_back();
+        runs_.emplace_back();
+        more_tickets_.emplace_back();
+        recycle(static_cast<uint32_t>(nodes_.size() - 1));
     }
-    EBB_CHECK(nodes_.size() < k_none);
-    nodes_.emplace_back();
-    tickets_.emplace_back();
-    return static_cast<uint32_t>(nodes_.size() - 1);
 }
 
-void sub_allocator::recycle(uint32_t index) noexcept {
+inline uint32_t sub_allocator::spare_node() noexcept {
+    const uint32_t index = recycled_nodes_;
+    recycled_nodes_ = nodes_[index].run_first;
+    return index;
+}
+
+// Recycled nodes are chained by run_first.
+inline void sub_allocator::recycle(uint32_t index) noexcept {
     nodes_[index].state = node_state::recycled;
-    nodes_[index].list_next = recycled_nodes_;
+    nodes_[index].run_first = recycled_nodes_;
     recycled_nodes_ = index;
 }
 
-void sub_allocator::append_tickets(uint32_t index, std::vector<ticket> &waits) const {
-    const ticket_set &tickets = tickets_[index];
-    waits.insert(waits.end(), tickets.begin(), tickets.end());
+inline void sub_allocator::append_tickets(uint32_t index, std::vector<ticket> &waits) const {
+    const node &n = nodes_[index];
+    if (n.ticket_count == 1) {
+        waits.push_back(n.first_ticket);
+    } else if (n.ticket_count > 1) {
+        waits.insert(waits.end(), more_tickets_[index].begin(), more_tickets_[index].end());
+    }
 }
 
 // ---- Regions -------------------------------------------------------------------------------------------------
 
 uint32_t sub_allocator::add_region(std::byte *data, uint64_t size_bytes) {
     const uint64_t granules = size_bytes >> granule_shift_;
-    EBB_CHECK(granules > 0);
+    EBB_CHECK(granules > 0 && granules < k_none);
     EBB_CHECK((reinterpret_cast<uintptr_t>(data) & ((uintptr_t{1} << granule_shift_) - 1)) == 0);
     uint32_t region = 0;  // regions are few, so a search for a number out of service is cheap
-    while (region < regions_.size() && regions_[region].first_node != k_none) {
+    while (region < regions_.size() && regions_[region].granules != 0) {
         ++region;
     }
     if (region == regions_.size()) {
         regions_.emplace_back();
     }
-    const uint32_t index = new_node();
+    keep_spare_node();
+    const uint32_t index = spare_node();
     node &whole = nodes_[index];
     whole = node{};
     whole.data = data;
-    whole.granules = whole.run_granules = granules;
+    whole.granules = static_cast<uint32_t>(granules);
     whole.age = ++clock_;
-    whole.run_end = index;
+    whole.run_first = index;
     whole.region = region;
     whole.state = node_state::free;
-    tickets_[index].clear();
-    list_back(index);
-    regions_[region] = {index, 0, granules};
+    run_of(index).granules = whole.granules;
+    run_of(index).last = index;
+    list(index, class_of(whole.granules), false);
+    regions_[region] = {0, whole.granules, index};
     total_granules_ += granules;
     free_granules_ += granules;
     return region;
 }
 
 bool sub_allocator::region_idle(uint32_t region) const noexcept {
-    EBB_CHECK(region < regions_.size() && regions_[region].first_node != k_none);
+    EBB_CHECK(region < regions_.size() && regions_[region].granules != 0);
     return regions_[region].blocks_in_use == 0;
 }
 
 void sub_allocator::remove_region(uint32_t region, std::vector<ticket> &waits) {
     EBB_CHECK(region_idle(region));
     unlist(regions_[region].first_node);  // an idle region is one run
-    for (uint32_t index = regions_[region].first_node; index != k_none;) {
+    for (uint32_t index = regions_[region].first_node; index != k_edge;) {
         const uint32_t above = nodes_[index].neighbour[1];
         append_tickets(index, waits);
         recycle(index);
@@ -192,48 +182,44 @@ void sub_allocator::remove_region(uint32_t region, std::vector<ticket> &waits) {
 
 // ---- Search --------------------------------------------------------------------------------------------------
 
-// The smallest run that fits among the first ones of a class.
-uint32_t sub_allocator::find_in_class(uint32_t size_class, uint64_t granules, uint32_t tries) const noexcept {
+// The request's own class also holds runs that are too small. It is searched up to a bound, for that is where
+// equal sizes come back; every run of a higher class fits. Where there is no higher class, the whole of it is searched.
+inline uint32_t sub_allocator::find_best(uint32_t granules) const noexcept {
+    const run *const runs = runs_.data();
+    const uint32_t own = class_of(granules);
+    const uint32_t larger = next_class(own + 1);
+    uint32_t tries = larger == k_none ? k_none : k_own_class_tries;
     uint32_t found = k_none;
-    uint64_t found_granules = ~uint64_t{0};
-    uint32_t head = classes_[size_class].first;
-    for (uint32_t i = 0; i < tries && head != k_none; ++i, head = nodes_[head].list_next) {
-        const uint64_t size = nodes_[head].run_granules;
+    uint32_t found_granules = k_none;
+    for (uint32_t record = runs[own].next; record != own && tries > 0; record = runs[record].next, --tries) {
+        const uint32_t size = runs[record].granules;
         if (size >= granules && size < found_granules) {
-            found = head;
+            found = record;
             found_granules = size;
             if (size == granules) {
                 break;
             }
         }
     }
-    return found;
+    if (found == k_none) {
+        if (larger == k_none) {
+            return k_edge;
+        }
+        found = runs[larger].next;
+    }
+    return found - k_class_count;
 }
 
-// The request's own class also holds runs that are too small, so it is searched up to a bound: that is where equal
-// sizes come back. Every run of a higher class fits.
-uint32_t sub_allocator::find_best(uint64_t granules) const noexcept {
-    const uint32_t own = class_of(granules);
-    const uint32_t found = find_in_class(own, granules, k_own_class_tries);
-    if (found != k_none) {
-        return found;
-    }
-    const uint32_t larger = next_class(own + 1);
-    if (larger != k_none) {
-        return classes_[larger].first;
-    }
-    return find_in_class(own, granules, k_none);  // nothing larger: whatever fits is better than nothing
-}
-
-uint32_t sub_allocator::find_oldest(uint64_t granules) const noexcept {
-    uint32_t found = k_none;
+uint32_t sub_allocator::find_oldest(uint32_t granules) const noexcept {
+    uint32_t found = k_edge;
     uint64_t found_age = ~uint64_t{0};
     for (uint32_t size_class = next_class(class_of(granules)); size_class != k_none;
          size_class = next_class(size_class + 1)) {
-        for (uint32_t head = classes_[size_class].first; head != k_none; head = nodes_[head].list_next) {
-            const uint64_t age = std::min(nodes_[head].age, nodes_[nodes_[head].run_end].age);
-            if (nodes_[head].run_granules >= granules && age < found_age) {
-                found = head;
+        for (uint32_t record = runs_[size_class].next; record != size_class; record = runs_[record].next) {
+            const uint32_t first = record - k_class_count;
+            const uint64_t age = std::min(nodes_[first].age, nodes_[runs_[record].last].age);
+            if (runs_[record].granules >= granules && age < found_age) {
+                found = first;
                 found_age = age;
             }
         }
@@ -244,20 +230,22 @@ uint32_t sub_allocator::find_oldest(uint64_t granules) const noexcept {
 // ---- Allocate and free ---------------------------------------------------------------------------------------
 
 // Turns the run's bytes from its near end on into one segment in use: whole segments are absorbed, the last one
-// is split. Works from either end: `forward` is the direction in which it eats. Returns the new segment; what is
+// is split. `forward` is the direction in which it eats, as an index of neighbour. Returns the new segment; what is
 // left of the run begins at its neighbour in that direction.
-uint32_t sub_allocator::consume(uint32_t near, uint32_t forward, uint64_t granules, std::vector<ticket> &waits) {
-    const uint32_t behind = nodes_[near].neighbour[1 - forward];
-    std::byte *data = nodes_[near].data;
-    uint32_t block = k_none;
+inline uint32_t sub_allocator::consume(uint32_t near, uint32_t forward, uint32_t granules, std::vector<ticket> &waits) {
+    node *const nodes = nodes_.data();
+    const uint32_t behind = nodes[near].neighbour[1 - forward];
+    const uint32_t region = nodes[near].region;
+    std::byte *data = nodes[near].data;
+    uint32_t block = k_edge;
     uint32_t at = near;
-    uint64_t left = granules;
-    while (left > 0 && nodes_[at].granules <= left) {
+    uint32_t left = granules;
+    while (left > 0 && nodes[at].granules <= left) {
         append_tickets(at, waits);
-        left -= nodes_[at].granules;
-        data = nodes_[at].data < data ? nodes_[at].data : data;
-        const uint32_t ahead = nodes_[at].neighbour[forward];
-        if (block == k_none) {
+        left -= nodes[at].granules;
+        data = std::min(data, nodes[at].data);
+        const uint32_t ahead = nodes[at].neighbour[forward];
+        if (block == k_edge) {
             block = at;
         } else {
             recycle(at);
@@ -266,68 +254,67 @@ uint32_t sub_allocator::consume(uint32_t near, uint32_t forward, uint64_t granul
     }
     if (left > 0) {
         append_tickets(at, waits);
-        if (block == k_none) {
-            block = new_node();
+        if (block == k_edge) {
+            block = spare_node();
         }
-        node &split = nodes_[at];
+        node &split = nodes[at];
         split.granules -= left;
         if (forward == 1) {
-            split.data += left << granule_shift_;
+            split.data += uint64_t{left} << granule_shift_;
         } else {
-            data = split.data + (split.granules << granule_shift_);
+            data = split.data + (uint64_t{split.granules} << granule_shift_);
         }
     }
-    const uint32_t region = nodes_[near].region;  // read before the block's node, which may be near, is filled in
-    node &taken = nodes_[block];
+    node &taken = nodes[block];
     taken.data = data;
     taken.granules = granules;
     taken.neighbour[1 - forward] = behind;
     taken.neighbour[forward] = at;
     taken.region = region;
     taken.state = node_state::in_use;
-    if (at != k_none) {
-        nodes_[at].neighbour[1 - forward] = block;
+    nodes[at].neighbour[1 - forward] = block;  // what k_edge is told does not matter
+    nodes[behind].neighbour[forward] = block;
+    if (taken.neighbour[0] == k_edge) {
+        regions_[region].first_node = block;
     }
-    if (behind != k_none) {
-        nodes_[behind].neighbour[forward] = block;
-    }
-    region_record &owner = regions_[region];
-    if (taken.neighbour[0] == k_none) {
-        owner.first_node = block;
-    }
-    ++owner.blocks_in_use;
+    ++regions_[region].blocks_in_use;
     return block;
 }
 
-sub_allocator::piece sub_allocator::take(uint32_t head, uint64_t granules, std::vector<ticket> &waits) {
-    const uint32_t last = nodes_[head].run_end;
-    const uint64_t run_granules = nodes_[head].run_granules;
-    const uint32_t forward = nodes_[head].age <= nodes_[last].age ? 1 : 0;  // eat from the older end
-    const uint32_t away = forward == 1 ? last : head;
-    unlist(head);
-    const uint32_t block = consume(forward == 1 ? head : last, forward, granules, waits);
-    if (granules < run_granules) {
+inline std::optional<sub_allocator::piece> sub_allocator::take(uint32_t first_node, uint32_t granules,
+                                                               std::vector<ticket> &waits) {
+    keep_spare_node();
+    const run old = run_of(first_node);
+    const uint32_t rest = old.granules - granules;
+    const uint32_t forward = nodes_[first_node].age <= nodes_[old.last].age ? 1 : 0;  // eat from the older end
+    unlist(first_node);
+    const uint32_t block = consume(forward == 1 ? first_node : old.last, forward, granules, waits);
+    if (rest > 0) {
         const uint32_t near = nodes_[block].neighbour[forward];
-        const uint32_t new_head = forward == 1 ? near : away;
-        const uint32_t new_last = forward == 1 ? away : near;
-        nodes_[new_head].run_end = new_last;
-        nodes_[new_last].run_end = new_head;
-        nodes_[new_head].run_granules = run_granules - granules;
-        list_front(new_head);  // what is left is as old as what was taken
+        const uint32_t new_first = forward == 1 ? near : first_node;
+        const uint32_t new_last = forward == 1 ? old.last : near;
+        nodes_[new_last].run_first = new_first;
+        run_of(new_first).last = new_last;
+        run_of(new_first).granules = rest;
+        list(new_first, class_of(rest), true);  // what is left is about as old as what was taken
     }
     free_granules_ -= granules;
-    return {block, nodes_[block].data, granules << granule_shift_};
+    return piece{block, nodes_[block].data, uint64_t{granules} << granule_shift_};
 }
 
 std::optional<sub_allocator::piece> sub_allocator::allocate(uint64_t size_bytes, fit_rule rule,
                                                             std::vector<ticket> &waits) {
     EBB_CHECK(size_bytes > 0);
     const uint64_t granules = granules_for(size_bytes);
-    const uint32_t head = rule == fit_rule::best ? find_best(granules) : find_oldest(granules);
-    if (head == k_none) {
+    if (granules > free_granules_ || granules >= k_none) {
         return std::nullopt;
     }
-    return take(head, granules, waits);
+    const auto wanted = static_cast<uint32_t>(granules);
+    const uint32_t first = rule == fit_rule::best ? find_best(wanted) : find_oldest(wanted);
+    if (first == k_edge) {
+        return std::nullopt;
+    }
+    return take(first, wanted, waits);
 }
 
 std::optional<sub_allocator::piece> sub_allocator::allocate_largest(uint64_t size_bytes, std::vector<ticket> &waits) {
@@ -336,53 +323,60 @@ std::optional<sub_allocator::piece> sub_allocator::allocate_largest(uint64_t siz
     if (largest == k_none) {
         return std::nullopt;
     }
-    const uint32_t head = classes_[largest].first;
-    return take(head, std::min(granules_for(size_bytes), nodes_[head].run_granules), waits);
+    const uint32_t record = runs_[largest].next;
+    const uint64_t granules = std::min<uint64_t>(granules_for(size_bytes), runs_[record].granules);
+    return take(record - k_class_count, static_cast<uint32_t>(granules), waits);
 }
 
 void sub_allocator::free(segment_id segment, const ticket_set &last_uses) {
-    EBB_CHECK(segment < nodes_.size() && nodes_[segment].state == node_state::in_use);
-    node &freed = nodes_[segment];
+    EBB_CHECK(segment < nodes_.size() && segment != k_edge && nodes_[segment].state == node_state::in_use);
+    node *const nodes = nodes_.data();
+    node &freed = nodes[segment];
     freed.state = node_state::free;
     freed.age = ++clock_;
-    tickets_[segment] = last_uses;
+    freed.ticket_count = static_cast<uint8_t>(last_uses.size());
+    freed.first_ticket = *last_uses.begin();
+    if (last_uses.size() > 1) {
+        more_tickets_[segment] = last_uses;
+    }
     free_granules_ += freed.granules;
     --regions_[freed.region].blocks_in_use;
 
     const uint32_t below = freed.neighbour[0];
     const uint32_t above = freed.neighbour[1];
-    uint32_t head = segment;
+    uint32_t first = segment;
     uint32_t last = segment;
-    uint64_t run_granules = freed.granules;
-    if (below != k_none && nodes_[below].state == node_state::free) {
-        head = nodes_[below].run_end;
-        run_granules += nodes_[head].run_granules;
-        unlist(head);
-    }
-    if (above != k_none && nodes_[above].state == node_state::free) {
-        last = nodes_[above].run_end;
-        run_granules += nodes_[above].run_granules;
+    uint32_t granules = freed.granules;
+    if (nodes[above].state == node_state::free) {
+        last = run_of(above).last;
+        granules += run_of(above).granules;
         unlist(above);
     }
-    nodes_[head].run_end = last;
-    nodes_[last].run_end = head;
-    nodes_[head].run_granules = run_granules;
-    list_back(head);
+    if (nodes[below].state == node_state::free) {
+        first = nodes[below].run_first;
+        granules += run_of(first).granules;
+        unlist(first);
+    }
+    nodes[last].run_first = first;
+    run_of(first).last = last;
+    run_of(first).granules = granules;
+    list(first, class_of(granules), false);
 }
 
 // ---- What there is -------------------------------------------------------------------------------------------
 
-uint64_t sub_allocator::largest_pieces_bytes(uint32_t count, uint64_t minimum_bytes) const noexcept {
+uint64_t sub_allocator::largest_pieces_bytes(uint32_t count, uint64_t minimum_bytes,
+                                             uint64_t enough_bytes) const noexcept {
     const uint64_t minimum = granules_for(minimum_bytes);
+    const uint64_t enough = granules_for(enough_bytes);
     uint64_t sum = 0;
-    for (uint32_t size_class = previous_class(k_class_count); size_class != k_none && count > 0;
+    for (uint32_t size_class = previous_class(k_class_count); size_class != k_none;
          size_class = previous_class(size_class)) {
-        for (uint32_t head = classes_[size_class].first; head != k_none && count > 0;
-             head = nodes_[head].list_next, --count) {
-            if (nodes_[head].run_granules < minimum) {
+        for (uint32_t record = runs_[size_class].next; record != size_class; record = runs_[record].next) {
+            if (count-- == 0 || sum >= enough || runs_[record].granules < minimum) {
                 return sum << granule_shift_;
             }
-            sum += nodes_[head].run_granules;
+            sum += runs_[record].granules;
         }
     }
     return sum << granule_shift_;
@@ -390,13 +384,13 @@ uint64_t sub_allocator::largest_pieces_bytes(uint32_t count, uint64_t minimum_by
 
 uint64_t sub_allocator::largest_free_bytes() const noexcept {
     const uint32_t largest = previous_class(k_class_count);
-    uint64_t granules = 0;
+    uint32_t granules = 0;
     if (largest != k_none) {
-        for (uint32_t head = classes_[largest].first; head != k_none; head = nodes_[head].list_next) {
-            granules = std::max(granules, nodes_[head].run_granules);
+        for (uint32_t record = runs_[largest].next; record != largest; record = runs_[record].next) {
+            granules = std::max(granules, runs_[record].granules);
         }
     }
-    return granules << granule_shift_;
+    return uint64_t{granules} << granule_shift_;
 }
 
 }  // namespace ebb

@@ -14,6 +14,7 @@
 // segments have existed as ever will at a time, nothing is allocated.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -39,7 +40,8 @@ public:
 
     explicit sub_allocator(uint64_t granule_bytes);
 
-    // The memory stays the caller's. Its start must be aligned to the granule. Returns the region's number.
+    // The memory stays the caller's. Its start must be aligned to the granule, and it has less than 2^32
+    // granules (2 TiB of 512 bytes). Returns the region's number.
     uint32_t add_region(std::byte *data, uint64_t size_bytes);
     [[nodiscard]] bool region_idle(uint32_t region) const noexcept;  // no block in use
     // Only of an idle region: forgets it, appending the tickets of its segments to waits.
@@ -51,8 +53,16 @@ public:
     [[nodiscard]] std::optional<piece> allocate_largest(uint64_t size_bytes, std::vector<ticket> &waits);
     void free(segment_id segment, const ticket_set &last_uses);
 
-    // What up to count pieces from allocate_largest would give in all, leaving out ranges below minimum_bytes.
-    [[nodiscard]] uint64_t largest_pieces_bytes(uint32_t count, uint64_t minimum_bytes) const noexcept;
+    // Of a segment in use.
+    [[nodiscard]] std::byte *data(segment_id segment) const noexcept { return nodes_[segment].data; }
+    [[nodiscard]] uint64_t size_bytes(segment_id segment) const noexcept {
+        return uint64_t{nodes_[segment].granules} << granule_shift_;
+    }
+
+    // What up to count pieces from allocate_largest would give in all, leaving out ranges below minimum_bytes. Stops
+    // counting when there is enough.
+    [[nodiscard]] uint64_t largest_pieces_bytes(uint32_t count, uint64_t minimum_bytes,
+                                                uint64_t enough_bytes) const noexcept;
 
     [[nodiscard]] uint64_t total_bytes() const noexcept { return total_granules_ << granule_shift_; }
     [[nodiscard]] uint64_t free_bytes() const noexcept { return free_granules_ << granule_shift_; }
@@ -61,67 +71,74 @@ public:
 private:
     static constexpr uint32_t k_none = ~uint32_t{0};
     static constexpr uint32_t k_second_level_bits = 5;  // 32 classes for each power of two
-    static constexpr uint32_t k_class_count = (64 - k_second_level_bits + 1) << k_second_level_bits;
+    static constexpr uint32_t k_second_level = 1U << k_second_level_bits;
+    static constexpr uint32_t k_first_level = 32 - k_second_level_bits + 1;
+    static constexpr uint32_t k_class_count = k_first_level * k_second_level;
     static constexpr uint32_t k_own_class_tries = 8;
+    static constexpr uint32_t k_edge = 0;  // the node that stands for what lies outside a region: never free
 
     enum class node_state : uint8_t { recycled, in_use, free };
 
-    // One segment. Free segments side by side form a run; its first segment carries the run's size and its links
-    // in the class list, its first and last know each other, those between know nothing: so joining and cutting
-    // runs touches the ends only.
-    struct node {
+    // One segment, in one cache line. Free segments side by side form a run: its first and last segment know each
+    // other, those between know nothing, so joining and cutting runs touches the ends only.
+    struct alignas(64) node {
         std::byte *data = nullptr;
-        uint64_t granules = 0;
-        uint64_t age = 0;                          // free: when it was freed, in frees
-        uint64_t run_granules = 0;                 // first of a run
-        uint32_t neighbour[2] = {k_none, k_none};  // in address order: [0] below, [1] above
-        uint32_t run_end = k_none;                 // first of a run: its last; last: its first
-        uint32_t list_previous = k_none;           // first of a run
-        uint32_t list_next = k_none;               // first of a run; recycled: the next recycled one
-        uint32_t region = k_none;
+        uint64_t age = 0;     // free: when it was freed, in frees
+        ticket first_ticket;  // free: the only ticket, if there is one
+        uint32_t granules = 0;
+        uint32_t region = 0;
+        uint32_t neighbour[2] = {k_edge, k_edge};  // in address order: [0] below, [1] above
+        uint32_t run_first = 0;                    // last of a run
+        uint8_t ticket_count = 0;                  // above 1: all of them are in more_tickets_
         node_state state = node_state::recycled;
     };
-    struct region_record {
-        uint32_t first_node = k_none;  // k_none: the number is not in service
-        uint32_t blocks_in_use = 0;
-        uint64_t granules = 0;
+    static_assert(sizeof(node) == 64);
+    // What the search reads, packed apart. Records 0 to k_class_count - 1 are the heads of the class lists, which
+    // are rings; the run whose first segment is node i has record k_class_count + i.
+    struct run {
+        uint32_t previous = 0;
+        uint32_t next = 0;
+        uint32_t granules = 0;
+        uint32_t last = 0;  // node
     };
-    struct run_list {
-        uint32_t first = k_none;
-        uint32_t last = k_none;
+    struct region_record {
+        uint32_t blocks_in_use = 0;
+        uint32_t granules = 0;  // 0: the number is not in service
+        uint32_t first_node = k_edge;
     };
 
-    [[nodiscard]] static uint32_t class_of(uint64_t granules) noexcept;
+    [[nodiscard]] static uint32_t class_of(uint32_t granules) noexcept;
     [[nodiscard]] uint64_t granules_for(uint64_t size_bytes) const noexcept;
     [[nodiscard]] uint32_t next_class(uint32_t from) const noexcept;       // the first with a run, from this one on
     [[nodiscard]] uint32_t previous_class(uint32_t below) const noexcept;  // the last with a run, before this one
+    [[nodiscard]] run &run_of(uint32_t first_node) noexcept { return runs_[k_class_count + first_node]; }
+    [[nodiscard]] const run &run_of(uint32_t first_node) const noexcept { return runs_[k_class_count + first_node]; }
 
-    [[nodiscard]] uint32_t find_best(uint64_t granules) const noexcept;
-    [[nodiscard]] uint32_t find_in_class(uint32_t size_class, uint64_t granules, uint32_t tries) const noexcept;
-    [[nodiscard]] uint32_t find_oldest(uint64_t granules) const noexcept;
+    // Both return a run's first node, k_edge when there is none.
+    [[nodiscard]] uint32_t find_best(uint32_t granules) const noexcept;
+    [[nodiscard]] uint32_t find_oldest(uint32_t granules) const noexcept;
 
-    uint32_t new_node();
+    void keep_spare_node();
+    uint32_t spare_node() noexcept;
     void recycle(uint32_t index) noexcept;
-    void list_front(uint32_t head) noexcept;
-    void list_back(uint32_t head) noexcept;
-    void mark_class(uint32_t size_class) noexcept;
-    void unlist(uint32_t head) noexcept;
+    void list(uint32_t first_node, uint32_t size_class, bool at_front) noexcept;
+    void unlist(uint32_t first_node) noexcept;
 
-    piece take(uint32_t head, uint64_t granules, std::vector<ticket> &waits);
-    uint32_t consume(uint32_t near, uint32_t forward, uint64_t granules, std::vector<ticket> &waits);
+    std::optional<piece> take(uint32_t first_node, uint32_t granules, std::vector<ticket> &waits);
+    uint32_t consume(uint32_t near, uint32_t forward, uint32_t granules, std::vector<ticket> &waits);
     void append_tickets(uint32_t index, std::vector<ticket> &waits) const;
 
     uint32_t granule_shift_;
+    uint32_t recycled_nodes_ = k_edge;
     uint64_t clock_ = 0;  // counts frees and new regions: the age of free bytes
     uint64_t total_granules_ = 0;
     uint64_t free_granules_ = 0;
-    uint64_t first_level_ = 0;            // bit i: some second-level map i is not empty
-    std::vector<uint32_t> second_level_;  // bit j of map i: class 32 i + j has a run
-    std::vector<run_list> classes_;
     std::vector<node> nodes_;
-    std::vector<ticket_set> tickets_;  // of the node with the same index; read only when memory changes hands
-    uint32_t recycled_nodes_ = k_none;
+    std::vector<run> runs_;
+    std::vector<ticket_set> more_tickets_;  // of the node with the same index
     std::vector<region_record> regions_;
+    uint32_t first_level_ = 0;                                // bit i: some bit of second_level_[i] is set
+    std::array<uint32_t, k_first_level + 1> second_level_{};  // bit j of entry i: class 32 i + j has a run
 };
 
 }  // namespace ebb

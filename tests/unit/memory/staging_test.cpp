@@ -69,20 +69,21 @@ TEST_F(staging_test, while_recording_memory_is_taken_as_needed_and_never_beyond_
     EXPECT_EQ(area.held_peak_bytes(), 8192U);
 }
 
-TEST_F(staging_test, of_the_free_slots_the_one_freed_first_is_taken) {
+TEST_F(staging_test, of_the_free_slots_the_one_freed_first_is_taken_whatever_its_size) {
     staging area(device_, 1 << 20);
     std::vector<staging::slot_id> slots;
     std::vector<std::byte *> data;
-    for (int i = 0; i < 3; ++i) {
-        slots.push_back(*area.allocate(4096, address(0), waits_));
+    for (const uint64_t size_bytes : {2048U, 8192U, 4096U}) {
+        slots.push_back(*area.allocate(size_bytes, address(0), waits_));
         data.push_back(area.data(slots.back()));
     }
     area.free(slots[1], one_ticket(1));
     area.free(slots[2], one_ticket(2));
     area.free(slots[0], one_ticket(3));
-    EXPECT_EQ(area.data(*area.allocate(512, address(0), waits_)), data[1]);
-    EXPECT_EQ(area.data(*area.allocate(4096, address(0), waits_)), data[2]);
-    EXPECT_THAT(waits_, ElementsAre(ticket{1, 1}, ticket{1, 2}));
+    EXPECT_EQ(area.data(*area.allocate(2048, address(0), waits_)), data[1]);
+    EXPECT_EQ(area.data(*area.allocate(6144, address(0), waits_)), data[1] + 2048);
+    EXPECT_EQ(area.data(*area.allocate(2048, address(0), waits_)), data[2]);
+    EXPECT_THAT(waits_, ElementsAre(ticket{1, 1}, ticket{1, 1}, ticket{1, 2}));
 }
 
 TEST_F(staging_test, a_device_without_room_is_no_slot_not_an_error) {

@@ -220,10 +220,11 @@ TEST_F(sub_allocator_test, largest_gives_what_there_is_up_to_the_size) {
     take(19);
     sub_.free(ten.segment, {});
     sub_.free(thirty.segment, one_ticket(5));
-    EXPECT_EQ(sub_.largest_pieces_bytes(1, 0), 30 * k_granule);
-    EXPECT_EQ(sub_.largest_pieces_bytes(2, 0), 40 * k_granule);
-    EXPECT_EQ(sub_.largest_pieces_bytes(9, 0), 40 * k_granule);
-    EXPECT_EQ(sub_.largest_pieces_bytes(9, 11 * k_granule), 30 * k_granule);
+    EXPECT_EQ(sub_.largest_pieces_bytes(1, 0, 60 * k_granule), 30 * k_granule);
+    EXPECT_EQ(sub_.largest_pieces_bytes(2, 0, 60 * k_granule), 40 * k_granule);
+    EXPECT_EQ(sub_.largest_pieces_bytes(9, 0, 60 * k_granule), 40 * k_granule);
+    EXPECT_EQ(sub_.largest_pieces_bytes(9, 0, 30 * k_granule), 30 * k_granule);
+    EXPECT_EQ(sub_.largest_pieces_bytes(9, 11 * k_granule, 60 * k_granule), 30 * k_granule);
     const auto first = sub_.allocate_largest(35 * k_granule, waits_);
     ASSERT_TRUE(first.has_value());
     EXPECT_EQ(first->data, thirty.data);

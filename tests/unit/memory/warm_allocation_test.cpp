@@ -31,6 +31,20 @@ void *operator new(std::size_t size_bytes) {
 void *operator new[](std::size_t size_bytes) {
     return counted(size_bytes);
 }
+void *operator new(std::size_t size_bytes, std::align_val_t alignment) {
+    heap_allocations.fetch_add(1, std::memory_order_relaxed);
+    const auto align = static_cast<std::size_t>(alignment);
+    if (void *data = std::aligned_alloc(align, (size_bytes + align - 1) / align * align)) {
+        return data;
+    }
+    throw std::bad_alloc();
+}
+void operator delete(void *data, std::align_val_t) noexcept {
+    std::free(data);
+}
+void operator delete(void *data, std::size_t, std::align_val_t) noexcept {
+    std::free(data);
+}
 void operator delete(void *data) noexcept {
     std::free(data);
 }
