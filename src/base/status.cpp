@@ -34,4 +34,26 @@ const char *code_name(code c) noexcept {
     return "EBB_UNKNOWN_STATUS";
 }
 
+status status::recompute() noexcept {
+    static const failure always{code::recompute, true, "placement is recompute: the caller computes it again"};
+    status s;
+    s.failure_ = &always;
+    return s;
+}
+
+const std::string &status::text() const noexcept {
+    static const std::string nothing;
+    return ok() ? nothing : failure_->text;
+}
+
+const status::failure *status::copy() const {
+    return ok() || failure_->is_static ? failure_ : new failure{*failure_};
+}
+
+void status::drop() noexcept {
+    if (!failure_->is_static) {
+        delete failure_;
+    }
+}
+
 }  // namespace ebb

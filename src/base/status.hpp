@@ -1,8 +1,7 @@
 // status and result<T>: how every layer reports failure.
 //
-// Success costs nothing: an ok status holds an empty string and allocates nothing. A failed one carries a
-// code from the frozen list of include/ebb/ebb.h and a sentence that names what failed, how much, and what
-// to do about it.
+// Success costs nothing and allocates nothing. A failed status carries a code from the frozen list of
+// include/ebb/ebb.h and a sentence that names what failed, how much, and what to do about it.
 #pragma once
 
 #include <cstdint>
@@ -31,18 +30,45 @@ enum class code : int32_t {
 
 [[nodiscard]] const char *code_name(code c) noexcept;
 
+// One pointer: null is ok, so that success is a register's worth to return and to test.
 class [[nodiscard]] status {
 public:
     status() noexcept = default;
-    status(ebb::code c, std::string text) : code_(c), text_(std::move(text)) {}
+    status(ebb::code c, std::string text) : failure_(new failure{c, false, std::move(text)}) {}
+    // A failure that is part of normal work (EBB_RECOMPUTE): its text never changes, nothing is allocated.
+    [[nodiscard]] static status recompute() noexcept;
 
-    [[nodiscard]] bool ok() const noexcept { return code_ == ebb::code::ok; }
-    [[nodiscard]] ebb::code code() const noexcept { return code_; }
-    [[nodiscard]] const std::string &text() const noexcept { return text_; }
+    status(status &&other) noexcept : failure_(std::exchange(other.failure_, nullptr)) {}
+    status &operator=(status &&other) noexcept {
+        std::swap(failure_, other.failure_);
+        return *this;
+    }
+    status(const status &other) : failure_(other.copy()) {}
+    status &operator=(const status &other) {
+        status copied(other);
+        std::swap(failure_, copied.failure_);
+        return *this;
+    }
+    ~status() {
+        if (failure_ != nullptr) {
+            drop();
+        }
+    }
+
+    [[nodiscard]] bool ok() const noexcept { return failure_ == nullptr; }
+    [[nodiscard]] ebb::code code() const noexcept { return ok() ? ebb::code::ok : failure_->why; }
+    [[nodiscard]] const std::string &text() const noexcept;
 
 private:
-    ebb::code code_ = ebb::code::ok;
-    std::string text_;
+    struct failure {
+        ebb::code why;
+        bool is_static;
+        std::string text;
+    };
+    [[nodiscard]] const failure *copy() const;
+    void drop() noexcept;
+
+    const failure *failure_ = nullptr;
 };
 
 // A value or the status that explains its absence.

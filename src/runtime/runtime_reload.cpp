@@ -17,7 +17,7 @@ status runtime::reload(uint64_t handle, stream_id consumer, reload_outcome &outc
     if (activations_[body_of(i)].state == activation_state::recompute) {
         match_use(i);
         EBB_TRY(settle());
-        return {code::recompute, "recompute it"};  // short: no allocation on this path
+        return status::recompute();
     }
     EBB_TRY(claim_bytes(i, consumer, outcome));
     match_use(i);
@@ -260,7 +260,7 @@ status runtime::reload_into(uint64_t handle, void *data, uint64_t size_bytes, st
     if (activations_[body_of(i)].state == activation_state::recompute) {
         match_use(i);
         EBB_TRY(settle());
-        return {code::recompute, "recompute it"};
+        return status::recompute();
     }
     if (size_bytes != 0) {
         EBB_TRY(copy_to_caller(i, static_cast<std::byte *>(data), consumer));
