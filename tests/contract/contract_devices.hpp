@@ -119,7 +119,11 @@ inline std::vector<contract_case> contract_cases() {
     null.name = "null";
     null.make = [] {
         device_stack stack;
-        stack.add<null_device>();
+        // Address space that a sanitizer's shadow memory leaves room for.
+        null_device_options options;
+        options.capacity_bytes = 1ULL << 36U;
+        options.host_room_bytes = 1ULL << 36U;
+        stack.add<null_device>(options);
         return stack;
     };
     null.heap_allocations_per_block = 1;
