@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import unittest
 
 PROGRAMS = ""
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # Eight layers of a model so small that a step takes milliseconds; 4 KiB is the floor, so that all but the
 # softmax's sums is offloaded.
@@ -47,6 +49,14 @@ class TestCase(unittest.TestCase):
 class small_programs(TestCase):
     def test_minimal(self):
         self.assertIn("went and came back", self.succeeds(run("minimal")).stdout)
+
+    def test_readme_shows_what_is_compiled(self):
+        with open(os.path.join(ROOT, "examples", "minimal.c"), encoding="utf-8") as file:
+            source = file.read()
+        shown = source.split("/* clang-format off */\n")[1].split("    /* clang-format on */")[0]
+        with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+            readme = file.read()
+        self.assertIn("```c\n" + textwrap.dedent(shown) + "```\n", readme)
 
     def test_custom_loop_offloads_recomputes_and_compares(self):
         text = self.succeeds(run("custom_loop", "--device", "host", "--steps", "4")).stdout

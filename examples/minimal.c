@@ -23,12 +23,9 @@ int main(void) {
     memset(data, 42, size_bytes);
 
     /* README: begin */
-    ebb_offload_args args = {.struct_size = sizeof(args),
-                             .name = "gate",
-                             .data = data,
-                             .size_bytes = size_bytes,
-                             .producers = &stream,
-                             .producer_count = 1};
+    /* clang-format off */
+    ebb_offload_args args = {.struct_size = sizeof(args), .name = "gate", .data = data, .size_bytes = size_bytes,
+                             .producers = &stream, .producer_count = 1};
     ebb_offload_info saved = {.struct_size = sizeof(saved)};
     ebb_reload_info loaded = {.struct_size = sizeof(loaded)};
 
@@ -36,11 +33,12 @@ int main(void) {
     TRY(ebb_scope_push(ebb, "layer.0"));
     TRY(ebb_offload(ebb, &args, &saved)); /* copied behind `stream`; args.deleter runs when data may be reused */
     TRY(ebb_scope_pop(ebb));
-    /* ... the rest of the forward pass, and backward down to this layer ... */
-    TRY(ebb_reload(ebb, saved.activation, stream, &loaded)); /* `stream` waits until loaded.data has the bytes */
+    /* ... the rest of the forward pass, and the backward pass down to this layer ... */
+    TRY(ebb_reload(ebb, saved.activation, stream, &loaded)); /* `stream` waits until the bytes are at loaded.data */
     /* ... launch what reads loaded.data on `stream` ... */
-    TRY(ebb_return(ebb, loaded.claim, stream)); /* loaded.data may be reused behind `stream` */
+    TRY(ebb_return(ebb, loaded.claim, stream)); /* what comes next on `stream` may find other bytes there */
     TRY(ebb_release(ebb, saved.activation));
+    /* clang-format on */
     /* README: end */
 
     TRY(ebb_host_stream_synchronize(ebb, stream));
