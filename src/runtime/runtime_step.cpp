@@ -8,6 +8,7 @@ namespace ebb {
 
 status runtime::begin_step(phase p) {
     EBB_TRY(end_step());
+    EBB_TRY(progress());  // timings of sampled steps are read, so that their events can be used again
     phase_ = p;
     sampling_ = false;
     if (!training()) {
