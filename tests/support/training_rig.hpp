@@ -40,12 +40,25 @@ namespace ebb::test {
 // Host device, faults over it, a trace over both; owns all three and knows the streams that were made on it.
 class rig_device : public trace_device {
 public:
-    static std::unique_ptr<rig_device> make(const host_device_options &options) {
+    // With slab_bytes, pinned memory comes in registrations of at most that size.
+    static std::unique_ptr<rig_device> make(const host_device_options &options, uint64_t slab_bytes = 0) {
         auto host = std::make_unique<host_device>(options);
         auto fault = std::make_unique<fault_device>(*host);
-        return std::unique_ptr<rig_device>(new rig_device(std::move(host), std::move(fault)));
+        std::unique_ptr<rig_device> made(new rig_device(std::move(host), std::move(fault)));
+        if (slab_bytes != 0) {
+            made->info_.slab_bytes = slab_bytes;
+        }
+        return made;
     }
-    ~rig_device() override = default;
+    ~rig_device() override {
+        if (at_end_) {
+            at_end_(*this);
+        }
+    }
+
+    [[nodiscard]] const device_info &info() const noexcept override { return info_; }
+    // Called when the runtime that owns this device is gone, with its last calls counted.
+    void at_end(std::function<void(rig_device &)> look) { at_end_ = std::move(look); }
 
     [[nodiscard]] host_device &host() { return *host_; }
     [[nodiscard]] fault_device &fault() { return *fault_; }
@@ -74,8 +87,10 @@ public:
 
 private:
     rig_device(std::unique_ptr<host_device> host, std::unique_ptr<fault_device> fault)
-        : trace_device(*fault), host_(std::move(host)), fault_(std::move(fault)) {}
+        : trace_device(*fault), info_(host->info()), host_(std::move(host)), fault_(std::move(fault)) {}
 
+    device_info info_;
+    std::function<void(rig_device &)> at_end_;
     std::unique_ptr<host_device> host_;
     std::unique_ptr<fault_device> fault_;
     std::vector<stream_id> streams_;
