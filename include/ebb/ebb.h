@@ -13,10 +13,13 @@
  * Rules that hold for every function
  * - Status: all but ebb_status_name, ebb_last_error and ebb_build_info return an ebb_status. On anything but
  *   EBB_OK the calling thread's ebb_last_error() says what, how much and what to do; out parameters are then
- *   untouched unless said otherwise. Failures in the background (a copy, a checksum) stay on the runtime and are
- *   returned, once, by the next call that returns a status for it.
+ *   untouched. Failures in the background (a copy, a checksum, a stale ebb_drop) stay on the runtime: the next
+ *   ebb_step, ebb_reload, ebb_reload_into, ebb_reload_dlpack, ebb_wait, ebb_wait_room, ebb_progress or
+ *   ebb_runtime_close returns the first of them, once. It has then done nothing else and may be called again,
+ *   but for close, which closes all the same.
  * - Structs start with struct_size = sizeof(the struct). They grow at the end only; zero in a field means its
- *   default. A struct larger than this library knows must have only zeros in the unknown tail.
+ *   default. A struct larger than this library knows must have only zeros in the unknown tail. Of structs that Ebb
+ *   fills only struct_size is read, and an unknown tail stays as it was.
  * - Streams are 64-bit numbers: EBB_STREAM_DEFAULT, EBB_STREAM_LEGACY, EBB_STREAM_PER_THREAD, EBB_STREAM_CALLING_THREAD,
  *   or the device's own (a cudaStream_t's value; ebb_host_stream_create). Every call names its streams, none is
  *   remembered beyond the activation it was named for: the caller keeps a stream alive until that activation is
@@ -32,7 +35,7 @@
  *   runtime are taken one after the other. ebb_runtime_close must be the last call on its runtime. The scope
  *   stack belongs to (runtime, thread).
  * - Callbacks (deleters, allocators, log and text sinks) run only inside a caller's call, with no lock held,
- *   and may call Ebb again. They must not throw.
+ *   and may call Ebb again, except to close their runtime. They must not throw.
  * - Sizes are bytes, times nanoseconds, rates bytes per second.
  */
 #ifndef EBB_EBB_H
@@ -77,7 +80,8 @@ enum {
 
 /* The constant's name ("EBB_NO_SLOT"), or "EBB_UNKNOWN_STATUS". Never null. */
 EBB_API const char *ebb_status_name(ebb_status status);
-/* Why the calling thread's last failing call failed; "" when none has. Valid until its next call. */
+/* Why the calling thread's last failing call failed; "" when none has. Calls that succeed leave it. Valid until the
+ * thread's next call. */
 EBB_API const char *ebb_last_error(void);
 /* Version, compiler, build type and the devices built in, on one line. */
 EBB_API const char *ebb_build_info(void);
@@ -85,7 +89,7 @@ EBB_API const char *ebb_build_info(void);
 /* ----------------------------------------------------------------------------------------- identifiers -- */
 
 typedef struct ebb_runtime ebb_runtime; /* opaque; one device each */
-typedef uint64_t ebb_activation;        /* index and generation; 0 is never one */
+typedef uint64_t ebb_activation;        /* index and generation; 0 is never one, another runtime's is stale */
 typedef uint64_t ebb_claim;             /* one reload that was not returned yet; 0 is never one */
 typedef uint64_t ebb_stream;
 
@@ -98,9 +102,11 @@ typedef uint64_t ebb_stream;
 
 /* Stream-ordered allocator lent for staging (RMM's and PyTorch's shape). `home` is the home stream of the
  * activation that the memory is for: the memory may be used behind that stream's point at the allocation,
- * and after free behind its point then. alloc returns null to refuse: unclaimed prefetches are dropped and it
- * is asked once more, then the reload is EBB_NO_SLOT. available_bytes may be null; it says what could be
- * allocated now and is asked when the device budget is learned. */
+ * and after free behind its point then; with EBB_STREAM_CALLING_THREAD it is free when free is called. Memory is
+ * aligned to `alignment` (512), else it is given back and the next call that reports says so. alloc returns null
+ * to refuse: unclaimed prefetches are dropped and it is asked once more, then the reload is EBB_NO_SLOT. With
+ * staging_bytes it is never asked for more than that in all. Everything is freed at close at the latest.
+ * available_bytes may be null; it says what could be allocated now and is asked when the device budget is learned. */
 typedef struct ebb_allocator {
     void *(*alloc)(void *context, uint64_t size_bytes, uint64_t alignment, ebb_stream home);
     void (*free)(void *context, void *data, uint64_t size_bytes, ebb_stream home);
@@ -164,7 +170,9 @@ typedef struct ebb_runtime_options {
 EBB_API ebb_status ebb_runtime_create(const ebb_runtime_options *options, ebb_runtime **runtime);
 
 /* Waits for copies and frees everything. With live activations: EBB_BUSY, one of them named, and the runtime lives
- * on; with EBB_CLOSE_FORCE they are dropped. Memory of claims still out is freed: it must not be used any more. A null runtime is EBB_OK. */
+ * on; with EBB_CLOSE_FORCE they are ended, and each deleter that has not run runs (it cannot offload any more). Memory of
+ * claims still out is freed: it must not be used any more. From inside a callback of this runtime: EBB_WRONG_STATE. With any
+ * other status the runtime is gone. A null runtime is EBB_OK. */
 enum { EBB_CLOSE_DEFAULT = 0, EBB_CLOSE_FORCE = 1 };
 EBB_API ebb_status ebb_runtime_close(ebb_runtime *runtime, uint32_t flags);
 
@@ -215,8 +223,8 @@ typedef struct ebb_offload_args {
     void *data;                     /* device memory; may be null when size_bytes is 0 */
     uint64_t size_bytes;
     int32_t device_type;            /* DLPack's number of the memory's device; 0: the runtime's */
-    int32_t device_ordinal;
-    const ebb_stream *producers;    /* the streams that write it, 1 or more */
+    int32_t device_ordinal;         /* of device_type; not read when that is 0 */
+    const ebb_stream *producers;    /* the streams that write it, 1 to 64 */
     uint64_t producer_count;
     const ebb_stream *home;         /* where the memory will be reused; null: the first producer */
     void (*deleter)(void *context); /* runs exactly once, when the memory may be reused behind the home stream;
@@ -229,10 +237,12 @@ typedef struct ebb_offload_args {
                                        already copied shares the copy */
     uint64_t storage_version;
     uint32_t flags;                 /* EBB_OFFLOAD_* */
-    ebb_placement placement;        /* EBB_PLACE_BY_POLICY, or what the caller wants */
+    ebb_placement placement;        /* EBB_PLACE_BY_POLICY, or what the caller wants, whatever policy and floor say;
+                                       RECOMPUTE needs the flag */
     const ebb_activation *recompute_from; /* activations that recomputing reads; they live until this is released */
     uint64_t recompute_from_count;
-    uint64_t recompute_cost_ns;     /* 0: measured between ebb_recompute_begin and _end */
+    uint64_t recompute_cost_ns;     /* what recomputing costs, for a policy that weighs it (none does yet);
+                                       0: measured between ebb_recompute_begin and _end */
 } ebb_offload_args;
 
 typedef struct ebb_offload_info {
@@ -249,16 +259,16 @@ typedef struct ebb_offload_info {
  * handle, and training goes on even where copying could not: the activation is kept and info says why. */
 EBB_API ebb_status ebb_offload(ebb_runtime *runtime, const ebb_offload_args *args, ebb_offload_info *info);
 
-/* DLPack form: data, size, device and deleter come from `tensor` (DLPack 1.x); args->data, size_bytes, deleter and
- * deleter_context must be zero. The tensor must be contiguous in memory as a set of bytes (any permutation of
- * a dense one); the strides come back on reload. Takes ownership only on EBB_OK. */
+/* DLPack form: data, size, device and deleter come from `tensor` (DLPack 1.x, up to 16 dimensions); args->data, size_bytes,
+ * deleter and deleter_context must be zero, and args->device_type is not read. The tensor must be contiguous in memory
+ * as a set of bytes (any permutation of a dense one); the strides come back on reload. Takes ownership only on EBB_OK. */
 struct DLManagedTensorVersioned;
 EBB_API ebb_status ebb_offload_dlpack(ebb_runtime *runtime, const ebb_offload_args *args,
                                       struct DLManagedTensorVersioned *tensor, ebb_offload_info *info);
 
 /* Staged form: the bytes are copied through Ebb's own device memory on the first producer stream, so that the caller may
- * reuse `data` behind that stream as soon as the call returns. deleter must be null. If there is no room for the staged copy:
- * EBB_NO_SLOT, and nothing was taken. */
+ * reuse `data` behind that stream as soon as the call returns. deleter must be null, and the first producer a stream. If there
+ * is no room for the staged copy: EBB_NO_SLOT, and nothing was taken. */
 EBB_API ebb_status ebb_offload_staged(ebb_runtime *runtime, const ebb_offload_args *args, ebb_offload_info *info);
 
 typedef struct ebb_reload_info {
@@ -274,7 +284,8 @@ typedef struct ebb_reload_info {
 EBB_API ebb_status ebb_reload(ebb_runtime *runtime, ebb_activation activation, ebb_stream consumer,
                               ebb_reload_info *info);
 
-/* The same into the caller's memory: written behind what is on `consumer` now, there when `consumer` goes on. No claim. */
+/* The same into the caller's memory: written behind what is on `consumer` now, there when `consumer` goes on. `size_bytes`
+ * is the activation's. No claim; where the bytes are does not change. */
 EBB_API ebb_status ebb_reload_into(ebb_runtime *runtime, ebb_activation activation, void *data,
                                    uint64_t size_bytes, ebb_stream consumer);
 
@@ -284,17 +295,20 @@ EBB_API ebb_status ebb_reload_into(ebb_runtime *runtime, ebb_activation activati
 EBB_API ebb_status ebb_reload_dlpack(ebb_runtime *runtime, ebb_activation activation, ebb_stream consumer,
                                      struct DLManagedTensorVersioned **tensor);
 
-/* Declares a further stream that reads what the claim gave: it waits for the bytes like the consumer. */
+/* Declares a further stream that reads what the claim gave: it waits for the bytes like the consumer. Up to 8 of them, more
+ * are EBB_UNSUPPORTED; not the calling thread, which uses ebb_wait. */
 EBB_API ebb_status ebb_use(ebb_runtime *runtime, ebb_claim claim, ebb_stream stream);
 
-/* Ends the claim. The memory is reused behind what is now on `last`, and on the streams of ebb_use. */
+/* Ends the claim. The memory is reused behind what is now on `last`, and on the streams of ebb_use. When it fails the claim
+ * is still held. */
 EBB_API ebb_status ebb_return(ebb_runtime *runtime, ebb_claim claim, ebb_stream last);
 
 /* Ends the activation. A source that was not given up is given up now; claims still out keep their memory. An activation that others
- * recompute from stays until they are released. */
+ * recompute from stays, handle and all, until they are released; releasing it again meanwhile is EBB_WRONG_STATE. */
 EBB_API ebb_status ebb_release(ebb_runtime *runtime, ebb_activation activation);
 
-/* ebb_release for garbage collectors: from any thread, at any time; only queues. The next call does the work. */
+/* ebb_release for garbage collectors: from any thread, at any time; only queues. The next call does the work, and a handle
+ * that turns out stale then is a failure in the background. */
 EBB_API ebb_status ebb_drop(ebb_runtime *runtime, ebb_activation activation);
 
 /* Blocks until the bytes of the last reload are on the device (for EBB_STREAM_CALLING_THREAD as consumer). */
@@ -304,7 +318,7 @@ EBB_API ebb_status ebb_wait(ebb_runtime *runtime, ebb_activation activation);
 EBB_API ebb_status ebb_wait_room(ebb_runtime *runtime);
 
 /* Between these, reloads are marked and not compared with the record, and `size_bytes` of the device budget are the caller's:
- * unclaimed prefetches are dropped to make room. They do not nest. */
+ * unclaimed prefetches are dropped to make room. They do not nest; ebb_step ends one. */
 EBB_API ebb_status ebb_recompute_begin(ebb_runtime *runtime, uint64_t size_bytes);
 EBB_API ebb_status ebb_recompute_end(ebb_runtime *runtime);
 

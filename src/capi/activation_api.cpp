@@ -99,10 +99,7 @@ status offload_checked(entry &e, ebb_runtime &r, const ebb_offload_args &args, b
     request.staged = staged;
     offload_outcome outcome;
     if (staged && r.has_allocator && args.size_bytes != 0) {
-        const uint64_t footprint = staging::slot_footprint_bytes(args.size_bytes, args.data);
-        if (!e.supply(footprint, request.home) && e.core().drop_unclaimed()) {
-            static_cast<void>(e.supply(footprint, request.home));
-        }
+        e.supply_now(staging::slot_footprint_bytes(args.size_bytes, args.data), request.home);
     }
     status s = e.core().offload(request, outcome);
     e.core().discard_supply();
@@ -123,8 +120,8 @@ status offload_checked(entry &e, ebb_runtime &r, const ebb_offload_args &args, b
 status reload_checked(entry &e, ebb_runtime &r, uint64_t activation, stream_id consumer, reload_outcome &outcome) {
     if (r.has_allocator) {
         const runtime::memory_wish wish = e.core().reload_wish(activation);
-        if (wish.footprint_bytes != 0 && !e.supply(wish.footprint_bytes, wish.home) && e.core().drop_unclaimed()) {
-            static_cast<void>(e.supply(wish.footprint_bytes, wish.home));
+        if (wish.footprint_bytes != 0) {
+            e.supply_now(wish.footprint_bytes, wish.home);
         }
     }
     status s = e.core().reload(activation, consumer, outcome);

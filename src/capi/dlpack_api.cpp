@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "capi/activation_calls.hpp"
 
@@ -42,10 +43,14 @@ status read_shape(const dl::tensor &t, tensor_shape &shape, uint64_t &size_bytes
             return {code::invalid_argument, "tensor's shape overflows 64 bits"};
         }
     }
-    int64_t compact = 1;
+    if (elements > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+        return {code::invalid_argument, "tensor's shape overflows 63 bits"};
+    }
+    // Unsigned: a tensor without elements may have sizes whose product overflows; its strides mean nothing.
+    uint64_t compact = 1;
     for (size_t d = count; d-- > 0;) {
-        shape.strides[d] = t.strides != nullptr ? t.strides[d] : compact;
-        compact *= std::max<int64_t>(t.shape[d], 1);
+        shape.strides[d] = t.strides != nullptr ? t.strides[d] : static_cast<int64_t>(compact);
+        compact *= static_cast<uint64_t>(std::max<int64_t>(t.shape[d], 1));
     }
     const uint64_t bits = uint64_t{t.type.bits} * t.type.lanes;
     uint64_t total_bits = 0;
@@ -153,8 +158,16 @@ ebb_status ebb_offload_dlpack(ebb_runtime *runtime, const ebb_offload_args *args
         known.data = tensor->tensor.data == nullptr
                          ? nullptr
                          : static_cast<std::byte *>(tensor->tensor.data) + tensor->tensor.byte_offset;
-        known.device_type = tensor->tensor.where.type;
-        known.device_ordinal = tensor->tensor.where.id;
+        const device_info &device = runtime->device->info();
+        const dl::device where = tensor->tensor.where;
+        if (where.type != static_cast<int32_t>(device.type) || where.id != device.ordinal) {
+            return {
+                code::invalid_argument,
+                fmt::format("tensor->device is type {} id {}, but this runtime serves type {} ordinal {}: offload on "
+                            "the runtime of that device",
+                            where.type, where.id, static_cast<int32_t>(device.type), device.ordinal)};
+        }
+        known.device_type = 0;
         known.deleter = delete_managed;
         known.deleter_context = tensor;
         EBB_TRY(offload_checked(e, *runtime, known, false, info));

@@ -28,13 +28,14 @@ ebb_status ebb_report_write(ebb_runtime *runtime, ebb_report_format format, ebb_
 
 const char *ebb_build_info(void) {
     // Built once: three functions return text, and none of them may fail.
-    static const std::string info = fmt::format("ebb {}.{}.{}, {} {}, {}, devices host null", EBB_VERSION_MAJOR,
+    static const std::string info = fmt::format("ebb {}.{}.{}, {} {}, {} ({}), devices host null", EBB_VERSION_MAJOR,
                                                 EBB_VERSION_MINOR, EBB_VERSION_PATCH,
 #if defined(__clang__)
                                                 "clang", __clang_major__,
 #else
                                                 "gcc", __GNUC__,
 #endif
+                                                EBB_BUILD_TYPE[0] == '\0' ? "no build type" : EBB_BUILD_TYPE,
 #if defined(__OPTIMIZE__)
                                                 "optimised"
 #else

@@ -101,6 +101,10 @@ result<ebb_runtime *> create(const ebb_runtime_options &o) {
         return resolved.why();
     }
     const config &c = resolved.value();
+    // Here, where it is known whether the field or the variable holds it.
+    if (const result<policy> rules = policy::parse(c.policy, c.called(option::policy)); !rules.ok()) {
+        return rules.why();
+    }
     device_options wanted;
     if (c.origins[static_cast<size_t>(option::host_device_bytes)] != option_origin::by_default) {
         wanted.host_capacity_bytes = c.host_device_bytes;
@@ -141,6 +145,9 @@ ebb_status ebb_runtime_close(ebb_runtime *runtime, uint32_t flags) {
         if (runtime == nullptr) {
             return {};
         }
+        if (outside::depth(*runtime) != 0) {
+            return {code::wrong_state, "ebb_runtime_close from inside a callback of that runtime: close it afterwards"};
+        }
         if ((flags & ~static_cast<uint32_t>(EBB_CLOSE_FORCE)) != 0) {
             return {code::invalid_argument, fmt::format("flags is {:#x}: only EBB_CLOSE_FORCE is known", flags)};
         }
@@ -180,7 +187,12 @@ ebb_status ebb_progress(ebb_runtime *runtime) {
 }
 
 ebb_status ebb_recompute_begin(ebb_runtime *runtime, uint64_t size_bytes) {
-    return on_runtime(runtime, [&](entry &e) { return e.core().recompute_begin(size_bytes); });
+    return on_runtime(runtime, [&](entry &e) -> status {
+        if (size_bytes > (uint64_t{1} << 48U)) {
+            return {code::invalid_argument, fmt::format("size_bytes is {}, more than any address space", size_bytes)};
+        }
+        return e.core().recompute_begin(size_bytes);
+    });
 }
 
 ebb_status ebb_recompute_end(ebb_runtime *runtime) {

@@ -20,6 +20,8 @@ struct scope_stack {
 };
 thread_local std::vector<scope_stack> scope_stacks;
 
+thread_local const outside *innermost_callback = nullptr;
+
 scope_stack *find_stack(uint64_t serial) noexcept {
     for (scope_stack &s : scope_stacks) {
         if (s.runtime == serial) {
@@ -29,7 +31,37 @@ scope_stack *find_stack(uint64_t serial) noexcept {
     return nullptr;
 }
 
+// Empty stacks are taken over, so that a thread that outlives many runtimes does not gather them.
+scope_stack &make_stack(uint64_t serial) {
+    for (scope_stack &s : scope_stacks) {
+        if (s.nodes.empty()) {
+            s.runtime = serial;
+            return s;
+        }
+    }
+    scope_stacks.push_back({serial, {}});
+    return scope_stacks.back();
+}
+
 }  // namespace
+
+outside::outside(const ebb_runtime &r, std::unique_lock<std::mutex> &lock) noexcept
+    : r_(r), lock_(lock), outer_(std::exchange(innermost_callback, this)) {
+    lock_.unlock();
+}
+
+outside::~outside() {
+    innermost_callback = outer_;
+    lock_.lock();
+}
+
+uint32_t outside::depth(const ebb_runtime &r) noexcept {
+    uint32_t depth = 0;
+    for (const outside *o = innermost_callback; o != nullptr; o = o->outer_) {
+        depth += &o->r_ == &r ? 1 : 0;
+    }
+    return depth;
+}
 
 ebb_status report(const status &s) noexcept {
     if (!s.ok()) {
@@ -98,13 +130,15 @@ void entry::apply_queue() {
     }
 }
 
-// The lock is released around the callbacks, which may call us again, and held again afterwards.
+// The lock is released around the callbacks, which may call us again, and held again afterwards. Calls from inside
+// callbacks leave what is due to the outer one after a few levels: a chain of them must not use up the stack.
 void entry::run_due() {
     constexpr uint32_t k_batch = 16;
+    constexpr uint32_t k_deepest = 4;
     due_call calls[k_batch];
-    while (core().has_due()) {
+    while (core().has_due() && outside::depth(r_) < k_deepest) {
         const uint32_t count = core().take_due(calls, k_batch);
-        lock_.unlock();
+        const outside callbacks(r_, lock_);
         for (uint32_t i = 0; i < count; ++i) {
             const due_call &c = calls[i];
             if (c.deleter != nullptr) {
@@ -113,16 +147,14 @@ void entry::run_due() {
                 r_.allocator.free(r_.allocator.context, c.memory, c.size_bytes, static_cast<ebb_stream>(c.home));
             }
         }
-        lock_.lock();
     }
 }
 
 void entry::run_notes() {
     std::string note;
     while (core().take_note(note)) {
-        lock_.unlock();
+        const outside callback(r_, lock_);
         r_.log.write(log_level::warning, note);
-        lock_.lock();
     }
 }
 
@@ -132,19 +164,32 @@ bool entry::supply(uint64_t footprint_bytes, stream_id home) {
         memory = r_.allocator.alloc(r_.allocator.context, footprint_bytes, staging::k_alignment,
                                     static_cast<ebb_stream>(home));
     });
-    if (memory != nullptr) {
-        core().supply(memory, footprint_bytes, home);
+    if (memory == nullptr) {
+        return false;
     }
-    return memory != nullptr;
+    core().supply(memory, footprint_bytes, home);
+    if (reinterpret_cast<uintptr_t>(memory) % staging::k_alignment != 0) {
+        core().discard_supply();
+        core().note_failure(
+            {code::invalid_argument,
+             fmt::format("options->allocator: alloc gave {}, which is not aligned to {} as it was asked", memory,
+                         staging::k_alignment)});
+        return false;
+    }
+    return true;
+}
+
+void entry::supply_now(uint64_t footprint_bytes, stream_id home) {
+    if (core().make_lent_room(footprint_bytes) && !supply(footprint_bytes, home) && core().drop_unclaimed()) {
+        static_cast<void>(supply(footprint_bytes, home));
+    }
 }
 
 status entry::leave(status outcome) {
-    if (r_.has_allocator) {
-        while (core().prefetch_wish().footprint_bytes != 0) {
-            const runtime::memory_wish wish = core().prefetch_wish();
-            if (!supply(wish.footprint_bytes, wish.home)) {
-                break;
-            }
+    // Calls from inside a callback leave this to the outer one: the allocator may be what is calling.
+    if (r_.has_allocator && outside::depth(r_) == 0) {
+        for (runtime::memory_wish wish = core().take_prefetch_wish();
+             wish.footprint_bytes != 0 && supply(wish.footprint_bytes, wish.home); wish = core().take_prefetch_wish()) {
             EBB_TRY(core().settle());
             core().discard_supply();
         }
@@ -170,7 +215,9 @@ result<ebb_runtime *> make_runtime(std::unique_ptr<device> dev, host_device *hos
         made->allocator = *allocator;
     }
     made->serial = next_serial.fetch_add(1);
-    result<std::unique_ptr<runtime>> core = runtime::create(*made->device, options);
+    runtime_options seeded = options;
+    seeded.handle_seed = static_cast<uint32_t>(made->serial);
+    result<std::unique_ptr<runtime>> core = runtime::create(*made->device, seeded);
     if (!core.ok()) {
         return core.why();
     }
@@ -210,8 +257,7 @@ ebb_status ebb_scope_push(ebb_runtime *runtime, const char *name) {
         EBB_TRY(check_name(name, "name"));
         scope_stack *stack = find_stack(runtime->serial);
         if (stack == nullptr) {
-            scope_stacks.push_back({runtime->serial, {}});
-            stack = &scope_stacks.back();
+            stack = &make_stack(runtime->serial);
         }
         stack->nodes.push_back(e.core().names().intern(current_scope(*runtime), name));
         return {};

@@ -91,6 +91,23 @@ struct ebb_runtime {
 
 namespace ebb::capi {
 
+// While one lives, the thread is in a callback (or a wait) of that runtime, with its lock released.
+class outside {
+public:
+    outside(const ebb_runtime &r, std::unique_lock<std::mutex> &lock) noexcept;
+    ~outside();
+    outside(const outside &) = delete;
+    outside &operator=(const outside &) = delete;
+
+    // How many callbacks of that runtime the calling thread is in.
+    [[nodiscard]] static uint32_t depth(const ebb_runtime &r) noexcept;
+
+private:
+    const ebb_runtime &r_;
+    std::unique_lock<std::mutex> &lock_;
+    const outside *outer_;
+};
+
 // One call on a runtime: locks, does what was queued, and on leaving runs the callbacks that are due with no lock held.
 class entry {
 public:
@@ -102,16 +119,17 @@ public:
     [[nodiscard]] ebb::runtime &core() noexcept { return *r_.core; }
 
     // Runs `outside` with the lock released and nothing due left to run.
-    template <class Outside>
-    void unlocked(Outside &&outside) {
+    template <class Body>
+    void unlocked(Body &&body) {
         run_due();
-        lock_.unlock();
-        outside();
-        lock_.lock();
+        const outside callback(r_, lock_);
+        body();
     }
 
     // Memory from the lent allocator for a slot of that footprint; false when it refuses.
     bool supply(uint64_t footprint_bytes, stream_id home);
+    // The same for a slot that is needed now: unclaimed prefetches make room, where that helps.
+    void supply_now(uint64_t footprint_bytes, stream_id home);
 
     // The last thing of a call: prefetches that need the allocator, then callbacks.
     status leave(status outcome);

@@ -199,7 +199,8 @@ std::string report_json(const report_input &in) {
                                         {"totals", to_json(in.totals)},
                                         {"names", names},
                                         {"unmatched_patterns", in.unmatched_patterns}};
-    return all.dump(2) + "\n";
+    // Names are the caller's bytes, and need not be UTF-8.
+    return all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace ebb

@@ -17,6 +17,10 @@ public:
     using index = uint32_t;
     static constexpr index k_none = ~index{0};
 
+    // Tables that start apart do not take each other's handles for their own, up to 2^32 reuses of one record.
+    explicit handle_table(uint32_t first_generation = 1) noexcept
+        : first_generation_(first_generation == 0 ? 1 : first_generation) {}
+
     index acquire() {
         if (free_head_ == k_none) {
             grow();
@@ -80,12 +84,14 @@ private:
         const auto first = static_cast<index>(pages_.size() * k_page);
         pages_.push_back(std::make_unique<std::array<node, k_page>>());
         for (uint32_t i = k_page; i-- > 0;) {
+            at(first + i).generation = first_generation_;
             at(first + i).next_free = free_head_;
             free_head_ = first + i;
         }
     }
 
     std::vector<std::unique_ptr<std::array<node, k_page>>> pages_;
+    uint32_t first_generation_;
     index free_head_ = k_none;
     uint32_t live_count_ = 0;
 };

@@ -9,6 +9,9 @@ namespace ebb {
 
 namespace {
 
+// Generations of two runtimes, and of a runtime's activations and claims, start far apart.
+constexpr uint32_t k_seed_step = 0x9E3779B9U;
+
 // The footprint of a slot depends on the source's address modulo 512; this is the largest for a size.
 uint64_t worst_footprint_bytes(uint64_t size_bytes) noexcept {
     return staging::slot_footprint_bytes(size_bytes, reinterpret_cast<const void *>(staging::k_alignment - 1));
@@ -41,6 +44,8 @@ runtime::runtime(device &dev, runtime_options options, policy rules)
       options_(std::move(options)),
       policy_(std::move(rules)),
       lines_(dev),
+      activations_(2 * options_.handle_seed * k_seed_step + 1),
+      claims_((2 * options_.handle_seed + 1) * k_seed_step + 1),
       storages_(activations_),
       pending_(activations_),
       unclaimed_(activations_) {}
@@ -165,6 +170,14 @@ status runtime::find_activation(uint64_t handle, index &i) const {
     return i == k_no_index ? stale("activation", handle) : status();
 }
 
+status runtime::check_stream(stream_id stream, const char *argument) const {
+    if (stream == k_calling_thread) {
+        return {};
+    }
+    status s = device_.check_stream(stream);
+    return s.ok() ? std::move(s) : status{s.code(), fmt::format("{}: {}", argument, s.text())};
+}
+
 void runtime::remember_failure(status failure) {
     if (failure_.ok()) {
         failure_ = std::move(failure);
@@ -210,7 +223,7 @@ void runtime::poll_deleters() {
             over = over && done.ok() && done.value();
         }
         if (over) {
-            due_.push_back({thread_sources_[i].deleter, thread_sources_[i].context, nullptr, 0, {}});
+            due_.push_back(thread_sources_[i].call);
         } else {
             thread_sources_[kept++] = thread_sources_[i];
         }
@@ -337,6 +350,18 @@ runtime::memory_wish runtime::reload_wish(uint64_t handle) const {
         return {};
     }
     return {staging::slot_footprint_bytes(body.size_bytes, body.data), body.home};
+}
+
+bool runtime::lent_cap_allows(uint64_t footprint_bytes) const noexcept {
+    return options_.staging_bytes == 0 || (footprint_bytes <= options_.staging_bytes &&
+                                           staging_->held_bytes() <= options_.staging_bytes - footprint_bytes);
+}
+
+bool runtime::make_lent_room(uint64_t footprint_bytes) {
+    while ((!lent_cap_allows(footprint_bytes) || held_bytes() + footprint_bytes > budget_bytes()) &&
+           drop_last_unclaimed()) {
+    }
+    return lent_cap_allows(footprint_bytes);
 }
 
 void runtime::supply(void *memory, uint64_t footprint_bytes, stream_id home) {

@@ -54,6 +54,7 @@ struct runtime_options {
     uint32_t sample_every = 16;
     bool verify = false;
     void *staging_memory = nullptr;
+    uint32_t handle_seed = 0;     // differs between the runtimes of a process, so that each knows its own handles
     bool lent_allocator = false;  // slots live on memory that the layer above supplies
 };
 
@@ -137,11 +138,13 @@ public:
         uint64_t footprint_bytes = 0;  // 0: none
         stream_id home{};
     };
-    [[nodiscard]] const memory_wish &prefetch_wish() const noexcept { return wish_; }
+    [[nodiscard]] memory_wish take_prefetch_wish() noexcept { return std::exchange(wish_, memory_wish{}); }
     [[nodiscard]] memory_wish reload_wish(uint64_t activation) const;
     // Memory for one slot, used by the next slot of at most that footprint, else due to be freed by discard_supply().
     void supply(void *memory, uint64_t footprint_bytes, stream_id home);
     void discard_supply();
+    // Before asking: unclaimed prefetches make room within the cap and the budget. False: the cap forbids it.
+    bool make_lent_room(uint64_t footprint_bytes);
     // The supply was refused: drops unclaimed prefetches so that the allocator may try again.
     // False when there was none.
     bool drop_unclaimed();
@@ -183,8 +186,7 @@ private:
     };
     struct thread_source {  // given up, its home is the calling thread: the deleter runs when the copy is done
         ticket_set until;
-        deleter_function deleter;
-        void *context;
+        due_call call;
     };
 
     runtime(device &dev, runtime_options options, policy rules);
@@ -205,10 +207,12 @@ private:
     void give_up_uncopied(activation &a);
     bool share(const offload_request &request, index i);
     [[nodiscard]] uint64_t slot_limit_bytes() const noexcept;
+    [[nodiscard]] bool lent_cap_allows(uint64_t footprint_bytes) const noexcept;
     bool start_copy(index i, offload_outcome &outcome);
     status copy_out(index i);
     status verify_copy(const activation &a, const lanes::transfer &t);
     void abandon_block(activation &a);
+    status after_failed_copy(copy_direction direction, ticket_set &behind);
     status stage(index i, const offload_request &request);
 
     // runtime_reload.cpp
@@ -226,6 +230,8 @@ private:
     void drop_all_unclaimed();
     status copy_to_caller(index i, std::byte *data, stream_id consumer);
     status wait_exposed(stream_id consumer, ticket point, uint32_t name);
+    status after_failed_reload(activation &body, stream_id consumer, status why);
+    status keep_block_behind(activation &body, const ticket_set &readers);
     status copy_part(activation &body, const activation &view, std::byte *data, ticket free_at);
     status copy_on_device(index b, const activation &view, std::byte *data, stream_id consumer, ticket free_at);
     status end_claim(index c, stream_id last);
@@ -285,6 +291,8 @@ private:
     [[nodiscard]] std::string describe(const activation &a) const;
     [[nodiscard]] status stale(const char *what, uint64_t handle) const;
     status find_activation(uint64_t handle, index &i) const;
+    // The calling thread is one; a failure names the argument.
+    [[nodiscard]] status check_stream(stream_id stream, const char *argument) const;
     [[nodiscard]] index body_of(index i) const noexcept {
         return activations_[i].parent == k_no_index ? i : activations_[i].parent;
     }
@@ -360,6 +368,7 @@ private:
     status failure_;
     std::vector<std::string> notes_;
     bool refusal_noted_ = false;
+    bool closing_ = false;  // deleters that run at close cannot offload any more
 };
 
 }  // namespace ebb

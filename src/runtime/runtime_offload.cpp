@@ -9,21 +9,22 @@
 namespace ebb {
 
 status runtime::check_request(const offload_request &r) {
+    if (closing_) {
+        return {code::wrong_state, "the runtime is being closed"};
+    }
     if (r.wish == placement::recompute && !r.can_recompute) {
         return {code::invalid_argument,
                 fmt::format("activation '{}': placement recompute needs the flag EBB_OFFLOAD_CAN_RECOMPUTE", r.name)};
     }
     for (uint64_t p = 0; p < r.producer_count; ++p) {
-        if (r.producers[p] != k_calling_thread) {
-            EBB_TRY(device_.check_stream(r.producers[p]));
-        }
+        EBB_TRY(check_stream(r.producers[p], "producers"));
     }
-    if (r.home != k_calling_thread) {
-        EBB_TRY(device_.check_stream(r.home));
-    }
+    EBB_TRY(check_stream(r.home, "home"));
     for (uint64_t k = 0; k < r.recompute_from_count; ++k) {
         index i = 0;
-        EBB_TRY(find_activation(r.recompute_from[k], i));
+        if (status s = find_activation(r.recompute_from[k], i); !s.ok()) {
+            return {s.code(), fmt::format("recompute_from[{}]: {}", k, s.text())};
+        }
     }
     return {};
 }
@@ -297,7 +298,6 @@ bool runtime::start_copy(index i, offload_outcome &outcome) {
     a.state = activation_state::offloading;
     pending_.push_back(i);
     source_bytes_ += a.size_bytes;
-    counters_.source_peak_bytes = std::max(counters_.source_peak_bytes, source_bytes_);
     return true;
 }
 
@@ -343,6 +343,9 @@ status runtime::copy_out(index i) {
     EBB_TRY(lines_.add(a.copies, a.d2h));
     if (verifier_ != nullptr) {
         verifier_->check_copy(a.verify, at_home, a.d2h);
+        if (a.staged) {
+            return lines_.add(a.produced, at_home);  // the slot's next copy waits for the checksum, too
+        }
     }
     return {};
 }
@@ -367,17 +370,31 @@ void runtime::abandon_block(activation &a) {
         a.verify = k_no_index;
     }
     ticket_set behind;
-    for (uint32_t lane = 0; lane < options_.lanes; ++lane) {
-        lanes::transfer t = lanes_->begin(copy_direction::d2h);  // in turn: each lane once
-        result<ticket> point = t.finish();
-        if (!point.ok()) {
-            return;
-        }
-        if (!lines_.add(behind, point.value()).ok() || !lines_.add(a.readers, point.value()).ok()) {
+    if (!after_failed_copy(copy_direction::d2h, behind).ok()) {
+        return;
+    }
+    for (const ticket t : behind) {
+        if (!lines_.add(a.readers, t).ok()) {
             return;
         }
     }
     arena_->free(a.block, behind);
+}
+
+// What was enqueued on any lane of that direction, and what the copy should have waited for: its memory may still be in
+// use behind those (waits_), since not all of the waits may stand.
+status runtime::after_failed_copy(copy_direction direction, ticket_set &behind) {
+    for (uint32_t lane = 0; lane < options_.lanes; ++lane) {
+        result<ticket> point = lanes_->begin(direction).finish();  // in turn: each lane once
+        if (!point.ok()) {
+            return point.why();
+        }
+        EBB_TRY(lines_.add(behind, point.value()));
+    }
+    for (const ticket w : waits_) {
+        EBB_TRY(lines_.add(behind, w));
+    }
+    return {};
 }
 
 // Staged form: the bytes go to a slot on the producer's stream, so that the caller's memory is free behind it.
@@ -409,11 +426,17 @@ status runtime::stage(index i, const offload_request &r) {
     }
     result<ticket> point = copied.ok() ? lines_.mark(stream) : result<ticket>(copied);
     if (!point.ok()) {
+        // A slot that the stream will still write is never used again.
         ticket_set behind;
+        status kept = copied.ok() ? point.why() : status();
         for (const ticket w : waits_) {
-            static_cast<void>(lines_.add(behind, w));
+            if (kept.ok()) {
+                kept = lines_.add(behind, w);
+            }
         }
-        staging_->free(a.slot, behind);
+        if (kept.ok()) {
+            give_back_memory(staging_->free(a.slot, behind), a.home, behind);
+        }
         a.has_slot = false;
         return point.why();
     }

@@ -52,7 +52,7 @@ runtime::verdict runtime::prefetch(index b, uint32_t event) {
     activation &body = activations_[b];
     if (options_.lent_allocator && supply_.memory == nullptr) {
         const uint64_t footprint = staging::slot_footprint_bytes(body.size_bytes, body.data);
-        if (held_bytes() + footprint <= budget_bytes()) {
+        if (lent_cap_allows(footprint) && held_bytes() + footprint <= budget_bytes()) {
             wish_ = {footprint, body.home};
         }
         return verdict::stop;

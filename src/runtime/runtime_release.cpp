@@ -128,7 +128,7 @@ void runtime::strand(activation &a, status why) {
     remember_failure(std::move(why));
     a.source_held = false;
     if (a.deleter != nullptr) {
-        stranded_.push_back({{}, a.deleter, a.deleter_context});
+        stranded_.push_back({{}, {a.deleter, a.deleter_context, nullptr, 0, {}}});
     }
 }
 
@@ -168,6 +168,7 @@ void runtime::drop_all() {
 }
 
 status runtime::shut_down() {
+    closing_ = true;
     remember(lines_.synchronize_all());
     drop_all_unclaimed();
     drop_all();
@@ -176,7 +177,7 @@ status runtime::shut_down() {
     // Everything is idle, or the device is lost: in both cases nothing reads or writes the sources any more.
     for (std::vector<thread_source> *left : {&stranded_, &thread_sources_}) {
         for (const thread_source &s : *left) {
-            due_.push_back({s.deleter, s.context, nullptr, 0, {}});
+            due_.push_back(s.call);
         }
         left->clear();
     }

@@ -11,9 +11,7 @@ namespace ebb {
 status runtime::reload(uint64_t handle, stream_id consumer, reload_outcome &outcome) {
     index i = 0;
     EBB_TRY(find_activation(handle, i));
-    if (consumer != k_calling_thread) {
-        EBB_TRY(device_.check_stream(consumer));
-    }
+    EBB_TRY(check_stream(consumer, "consumer"));
     if (activations_[body_of(i)].state == activation_state::recompute) {
         match_use(i);
         EBB_TRY(settle());
@@ -94,10 +92,15 @@ status runtime::ensure_slot(index b) {
 
 status runtime::no_slot(const activation &a) const {
     const uint64_t wanted = staging::slot_footprint_bytes(a.size_bytes, a.data);
-    return {code::no_slot,
-            fmt::format("no staging room for '{}': {} bytes wanted, {} of {} held by claims; return claims first, use "
-                        "ebb_reload_into, or raise staging_bytes",
-                        describe(a), wanted, staging_->used_bytes(), slot_limit_bytes())};
+    // Until the block is taken, slots come from the device, which may have nothing left below the cap.
+    const std::string device = options_.lent_allocator || staging_->block_taken()
+                                   ? std::string()
+                                   : fmt::format(", {} free on the device", device_.memory().free_bytes);
+    return {
+        code::no_slot,
+        fmt::format("no staging room for '{}': {} bytes wanted, {} of {} held by claims{}; return claims first, use "
+                    "ebb_reload_into, or raise staging_bytes",
+                    describe(a), wanted, staging_->used_bytes(), slot_limit_bytes(), device)};
 }
 
 // Leaves in waits_ what the first copy into the slot must wait for: its last readers, on whichever streams.
@@ -136,10 +139,11 @@ status runtime::copy_in(activation &body) {
     status s = copy_into(body, staging_->data(body.slot), waits_);
     if (!s.ok()) {
         // The slot may still be written by what was enqueued: it is not used again unless a later point is had.
-        lanes::transfer t = lanes_->begin(copy_direction::h2d);
-        result<ticket> point = options_.lanes == 1 ? t.finish() : result<ticket>(s);
-        if (point.ok()) {
-            body.h2d = point.value();
+        ticket_set behind;
+        if (after_failed_copy(copy_direction::h2d, behind).ok()) {
+            remember(keep_block_behind(body, behind));
+            body.readers = behind;
+            body.h2d = {};
             release_slot(body);
         }
         body.has_slot = false;
@@ -249,9 +253,7 @@ bool runtime::drop_unclaimed() {
 status runtime::reload_into(uint64_t handle, void *data, uint64_t size_bytes, stream_id consumer) {
     index i = 0;
     EBB_TRY(find_activation(handle, i));
-    if (consumer != k_calling_thread) {
-        EBB_TRY(device_.check_stream(consumer));
-    }
+    EBB_TRY(check_stream(consumer, "consumer"));
     const activation &view = activations_[i];
     if (size_bytes != view.size_bytes) {
         return {code::invalid_argument, fmt::format("size_bytes is {}, but activation '{}' has {} bytes", size_bytes,
@@ -283,7 +285,9 @@ status runtime::copy_to_caller(index i, std::byte *data, stream_id consumer) {
         waits_.clear();
         waits_.push_back(free_at.value());
         ticket slot_point = body.h2d;
-        EBB_TRY(copy_into(body, data, waits_));
+        if (status s = copy_into(body, data, waits_); !s.ok()) {
+            return after_failed_reload(body, consumer, std::move(s));
+        }
         body.last_reload = body.h2d;
         body.h2d = slot_point;  // no slot was filled
         ++counters_.reloads_on_demand;
@@ -291,10 +295,32 @@ status runtime::copy_to_caller(index i, std::byte *data, stream_id consumer) {
         return wait_exposed(consumer, body.last_reload, view.name);
     }
     if (!body.source_held && !body.has_slot) {
-        EBB_TRY(copy_part(body, view, data, free_at.value()));
+        waits_.clear();
+        if (status s = copy_part(body, view, data, free_at.value()); !s.ok()) {
+            return after_failed_reload(body, consumer, std::move(s));
+        }
         return wait_exposed(consumer, body.last_reload, view.name);
     }
     return copy_on_device(b, view, data, consumer, free_at.value());
+}
+
+// What was enqueued may still write the caller's memory: what the consumer runs next comes behind it.
+status runtime::after_failed_reload(activation &body, stream_id consumer, status why) {
+    ticket_set behind;
+    status ordered = after_failed_copy(copy_direction::h2d, behind);
+    if (ordered.ok()) {
+        remember(keep_block_behind(body, behind));
+        ordered = lines_.wait(consumer, behind);
+    }
+    const char *advice = ordered.ok() ? "" : "; its memory may still be written: keep it until the runtime is closed";
+    return {why.code(), fmt::format("reload of '{}': {}{}", describe(body), why.text(), advice)};
+}
+
+status runtime::keep_block_behind(activation &body, const ticket_set &readers) {
+    for (const ticket t : readers) {
+        EBB_TRY(lines_.add(body.copies, t));
+    }
+    return {};
 }
 
 status runtime::wait_exposed(stream_id consumer, ticket point, uint32_t name) {
@@ -383,7 +409,7 @@ status runtime::use(uint64_t handle, stream_id stream) {
     if (stream == k_calling_thread) {
         return {code::invalid_argument, "stream is the calling thread: use ebb_wait before reading on it"};
     }
-    EBB_TRY(device_.check_stream(stream));
+    EBB_TRY(check_stream(stream, "stream"));
     for (uint32_t k = 0; k < held.other_count; ++k) {
         if (held.others[k] == stream) {
             return {};
@@ -407,9 +433,7 @@ status runtime::give_back(uint64_t handle, stream_id last) {
     if (c == k_no_index) {
         return stale("claim", handle);
     }
-    if (last != k_calling_thread) {
-        EBB_TRY(device_.check_stream(last));
-    }
+    EBB_TRY(check_stream(last, "last"));
     EBB_TRY(end_claim(c, last));
     return settle();
 }

@@ -39,6 +39,7 @@ void runtime::make_room() {
     while (!pending_.empty() && (held_bytes() + next_bytes > budget_bytes() || source_bytes_ > cap_bytes)) {
         give_up(pending_.front());
     }
+    counters_.source_peak_bytes = std::max(counters_.source_peak_bytes, source_bytes_);
     note_budget();
 }
 
@@ -104,7 +105,7 @@ void runtime::run_deleter(activation &a) {
         return;
     }
     const activation &body = a.parent == k_no_index ? a : activations_[a.parent];
-    thread_source s{body.readers, a.deleter, a.deleter_context};
+    thread_source s{body.readers, {a.deleter, a.deleter_context, nullptr, 0, {}}};
     remember(lines_.add(s.until, body.d2h));
     for (const ticket t : a.produced) {
         remember(lines_.add(s.until, t));
@@ -112,16 +113,23 @@ void runtime::run_deleter(activation &a) {
     thread_sources_.push_back(s);
 }
 
-// Adopted memory goes back to the lent allocator on the home stream, behind all readers.
+// Adopted memory goes back to the lent allocator on the home stream, behind all readers; when the home is the
+// calling thread, once they are done.
 void runtime::give_back_memory(const staging::handed_back &memory, stream_id home, const ticket_set &behind) {
     if (memory.memory == nullptr) {
         return;
     }
+    const due_call call{nullptr, nullptr, memory.memory, memory.footprint_bytes, home};
+    if (home == k_calling_thread) {
+        thread_sources_.push_back({behind, call});
+        return;
+    }
     if (status s = lines_.wait(home, behind); !s.ok()) {
         remember_failure(std::move(s));
-        return;  // never reused: the device could not be told to wait
+        stranded_.push_back({{}, call});
+        return;
     }
-    due_.push_back({nullptr, nullptr, memory.memory, memory.footprint_bytes, home});
+    due_.push_back(call);
 }
 
 // Bytes count as given up when the storage may really go: when no other live activation of it holds a source.

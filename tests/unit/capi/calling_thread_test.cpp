@@ -1,0 +1,155 @@
+// The calling thread as producer, consumer and home.
+
+#include <cstring>
+
+#include "capi_fixture.hpp"
+
+namespace ebb::test {
+namespace {
+
+const ebb_stream k_thread = EBB_STREAM_CALLING_THREAD;
+
+class calling_thread : public capi_test {
+protected:
+    ebb_offload_args thread_args(buffer &b, const char *name = "gate") {
+        ebb_offload_args a = args_for(b, name);
+        a.producers = &k_thread;
+        return a;
+    }
+};
+
+TEST_F(calling_thread, offloads_waits_and_reads) {
+    open();
+    buffer &b = make_buffer();
+    const ebb_activation a = offload(thread_args(b));
+    EBB_EXPECT_OK(ebb_wait_room(runtime_));
+    EXPECT_EQ(b.deleted, 1);
+    std::memset(b.data, 0xEE, k_size);
+    const ebb_reload_info info = reload(a, k_thread);
+    EBB_ASSERT_OK(ebb_wait(runtime_, a));
+    EXPECT_TRUE(has_pattern(info.data, k_size, b.seed));
+    EBB_EXPECT_OK(ebb_return(runtime_, info.claim, k_thread));
+    EBB_EXPECT_OK(ebb_release(runtime_, a));
+    expect_nothing_held();
+}
+
+TEST_F(calling_thread, a_deleter_waits_for_the_copy_and_wait_room_blocks_for_it) {
+    open();
+    hold(copy_direction::d2h);
+    buffer &b = make_buffer();
+    offload(thread_args(b));
+    ASSERT_TRUE(device_->fault().wait_until_held(copy_direction::d2h).ok());
+    EXPECT_EQ(stats().source_bytes, 0U) << "given up";
+    EBB_EXPECT_OK(ebb_progress(runtime_));
+    EXPECT_EQ(b.deleted, 0) << "but its copy still reads it";
+    std::thread waiter([&] {
+        EBB_EXPECT_OK(ebb_wait_room(runtime_));
+        EXPECT_EQ(b.deleted, 1);
+    });
+    EXPECT_EQ(b.deleted, 0);
+    let_all_pass();
+    waiter.join();
+    EXPECT_EQ(b.deleted, 1);
+}
+
+TEST_F(calling_thread, other_calls_are_served_while_one_waits) {
+    open();
+    hold(copy_direction::d2h);
+    buffer &b = make_buffer();
+    offload(thread_args(b));
+    std::thread waiter([&] { EBB_EXPECT_OK(ebb_wait_room(runtime_)); });
+    ASSERT_TRUE(device_->fault().wait_until_held(copy_direction::d2h).ok());
+    for (int i = 0; i < 100; ++i) {
+        EXPECT_EQ(stats().live_activations, 1U);
+    }
+    let_all_pass();
+    waiter.join();
+}
+
+TEST_F(calling_thread, a_deleter_that_is_due_runs_in_a_later_call_on_any_thread) {
+    open();
+    buffer &b = make_buffer();
+    const ebb_activation a = offload(thread_args(b));
+    EBB_ASSERT_OK(ebb_release(runtime_, a));
+    device_->wait_for_our_streams();
+    std::thread::id ran_on;
+    b.in_deleter = [&] { ran_on = std::this_thread::get_id(); };
+    if (b.deleted == 0) {
+        std::thread other([&] { EBB_EXPECT_OK(ebb_progress(runtime_)); });
+        const std::thread::id id = other.get_id();
+        other.join();
+        EXPECT_EQ(ran_on, id);
+    }
+    EXPECT_EQ(b.deleted, 1);
+}
+
+TEST_F(calling_thread, as_home_of_what_a_stream_produced) {
+    open();
+    buffer &b = make_buffer();
+    ebb_offload_args args = args_for(b);
+    args.home = &k_thread;
+    std::memset(b.data, 0, k_size);
+    EBB_ASSERT_OK(ebb_host_launch(
+        runtime_, compute_,
+        [](void *argument) {
+            auto *x = static_cast<buffer *>(argument);
+            fill_pattern(x->data, k_size, x->seed);
+        },
+        &b));
+    const ebb_activation a = offload(args);
+    EBB_ASSERT_OK(ebb_wait_room(runtime_));
+    EXPECT_EQ(b.deleted, 1);
+    std::memset(b.data, 0xEE, k_size);
+    reload_and_return(a, b);
+}
+
+// A source that is handed back, or kept: the thread must not read before its producer is done.
+TEST_F(calling_thread, waits_for_the_producer_of_a_kept_source) {
+    open();
+    buffer &b = make_buffer();
+    std::memset(b.data, 0, k_size);
+    std::atomic<bool> go{false};
+    struct writing {
+        buffer *b;
+        std::atomic<bool> *go;
+    } w{&b, &go};
+    EBB_ASSERT_OK(ebb_host_launch(
+        runtime_, compute_,
+        [](void *argument) {
+            auto *x = static_cast<writing *>(argument);
+            while (!*x->go) {
+                std::this_thread::yield();
+            }
+            fill_pattern(x->b->data, k_size, x->b->seed);
+        },
+        &w));
+    ebb_offload_args args = args_for(b);
+    args.placement = EBB_PLACE_KEEP;
+    const ebb_activation a = offload(args);
+    const ebb_reload_info info = reload(a, k_thread);
+    EXPECT_EQ(info.data, b.data);
+    std::thread([&] { go = true; }).detach();
+    EBB_ASSERT_OK(ebb_wait(runtime_, a));
+    EXPECT_TRUE(has_pattern(info.data, k_size, b.seed));
+    EBB_EXPECT_OK(ebb_return(runtime_, info.claim, k_thread));
+}
+
+TEST_F(calling_thread, a_device_that_breaks_while_it_waits_ends_the_wait) {
+    open();
+    buffer &b = make_buffer();
+    const ebb_activation a = offload(thread_args(b));
+    EBB_ASSERT_OK(ebb_wait_room(runtime_));
+    void *own = nullptr;
+    EBB_ASSERT_OK(ebb_host_alloc(runtime_, k_size, &own));
+    hold(copy_direction::h2d);
+    EBB_ASSERT_OK(ebb_reload_into(runtime_, a, own, k_size, k_thread));
+    device_->fault().break_after(0);
+    EBB_EXPECT_STATUS(ebb_wait(runtime_, a), EBB_DEVICE_ERROR);
+    device_->fault().clear();
+    let_all_pass();
+    EBB_EXPECT_OK(ebb_wait(runtime_, a));
+    EXPECT_TRUE(has_pattern(own, k_size, b.seed));
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,289 @@
+// Staging on the caller's memory: an allocator with the shape of a stream-ordered pool, or one block.
+
+#include <map>
+#include <mutex>
+
+#include "capi_fixture.hpp"
+
+namespace ebb::test {
+namespace {
+
+// Memory from the host device's arena; every call is noted and calls Ebb back.
+struct lent_pool {
+    struct piece {
+        uint64_t size_bytes;
+        ebb_stream home;
+    };
+    ebb_runtime *runtime = nullptr;
+    uint64_t cap_bytes = ~uint64_t{0};
+    uint64_t shift_bytes = 0;  // wrong alignment, when a test says so
+    std::mutex mutex;
+    std::map<void *, piece> out;
+    uint64_t out_bytes = 0, peak_bytes = 0;
+    int allocs = 0, refused = 0, frees = 0, wrong_frees = 0;
+    uint64_t last_alignment = 0;
+
+    ebb_allocator interface() { return {alloc, free, nullptr, this}; }
+
+    void call_back() {
+        // Not while a lock of Ebb's is held: this would never return.
+        ebb_statistics s = zeroed<ebb_statistics>();
+        if (runtime != nullptr) {
+            EBB_EXPECT_OK(ebb_stats(runtime, &s));
+        }
+    }
+    static void *alloc(void *context, uint64_t size_bytes, uint64_t alignment, ebb_stream home) {
+        auto *p = static_cast<lent_pool *>(context);
+        p->call_back();
+        const std::lock_guard lock(p->mutex);
+        p->last_alignment = alignment;
+        ++p->allocs;
+        if (p->out_bytes + size_bytes > p->cap_bytes) {
+            ++p->refused;
+            return nullptr;
+        }
+        void *data = std::aligned_alloc(alignment, size_bytes + alignment);
+        data = static_cast<char *>(data) + p->shift_bytes;
+        p->out[data] = {size_bytes, home};
+        p->out_bytes += size_bytes;
+        p->peak_bytes = std::max(p->peak_bytes, p->out_bytes);
+        return data;
+    }
+    static void free(void *context, void *data, uint64_t size_bytes, ebb_stream home) {
+        auto *p = static_cast<lent_pool *>(context);
+        p->call_back();
+        const std::lock_guard lock(p->mutex);
+        ++p->frees;
+        const auto found = p->out.find(data);
+        if (found == p->out.end() || found->second.size_bytes != size_bytes || found->second.home != home) {
+            ++p->wrong_frees;
+            return;
+        }
+        p->out_bytes -= size_bytes;
+        p->out.erase(found);
+        p->retired.push_back(static_cast<char *>(data) - p->shift_bytes);  // streams may still be on their way to it
+    }
+    ~lent_pool() {
+        for (void *data : retired) {
+            std::free(data);
+        }
+    }
+    std::vector<void *> retired;
+};
+
+class lent_allocator : public capi_test {
+protected:
+    void open_lent() {
+        const ebb_allocator a = pool_.interface();
+        open(&a);
+        pool_.runtime = runtime_;
+    }
+    void TearDown() override {
+        if (runtime_ != nullptr) {
+            pool_.runtime = nullptr;
+            close();
+        }
+        EXPECT_EQ(pool_.out.size(), 0U) << "everything is freed at close";
+        EXPECT_EQ(pool_.wrong_frees, 0) << "each free has the allocation's size and home";
+        EXPECT_EQ(pool_.frees, pool_.allocs - pool_.refused);
+    }
+    // One training step over `layers` saves, each read back and released.
+    void run_step(int layers) {
+        EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+        std::vector<std::pair<ebb_activation, buffer *>> saved;
+        for (int l = 0; l < layers; ++l) {
+            buffer &b = make_buffer();
+            saved.emplace_back(offload(b, ("layer" + std::to_string(l)).c_str()), &b);
+        }
+        while (!saved.empty()) {
+            reload_and_return(saved.back().first, *saved.back().second);
+            EBB_ASSERT_OK(ebb_release(runtime_, saved.back().first));
+            EBB_ASSERT_OK(ebb_host_free(runtime_, saved.back().second->data));
+            saved.pop_back();
+        }
+    }
+
+    lent_pool pool_;
+};
+
+TEST_F(lent_allocator, is_asked_with_the_home_stream_and_alignment) {
+    open_lent();
+    buffer &b = make_buffer();
+    ebb_offload_args args = args_for(b);
+    args.home = &other_;
+    const ebb_activation a = offload(args);
+    EXPECT_EQ(pool_.allocs, 0);
+    const ebb_reload_info info = reload(a);
+    ASSERT_EQ(pool_.out.size(), 1U);
+    EXPECT_EQ(pool_.out.begin()->first, info.data);
+    EXPECT_EQ(pool_.out.begin()->second.home, other_);
+    EXPECT_EQ(pool_.last_alignment, 512U);
+    expect_bytes(info.data, b);
+    EBB_EXPECT_OK(ebb_return(runtime_, info.claim, compute_));
+    EXPECT_EQ(pool_.out.size(), 0U);
+    EXPECT_EQ(stats().staging_bytes, 0U);
+}
+
+TEST_F(lent_allocator, a_refusal_is_no_slot_and_own_memory_works) {
+    pool_.cap_bytes = k_size;
+    open_lent();
+    buffer &b = make_buffer();
+    buffer &c = make_buffer();
+    const ebb_activation one = offload(b, "one");
+    const ebb_activation two = offload(c, "two");
+    const ebb_reload_info info = reload(one);
+    ebb_reload_info none = zeroed<ebb_reload_info>();
+    EBB_EXPECT_REFUSED(ebb_reload(runtime_, two, compute_, &none), EBB_NO_SLOT, "65536 bytes wanted");
+    void *own = nullptr;
+    EBB_ASSERT_OK(ebb_host_alloc(runtime_, k_size, &own));
+    EBB_ASSERT_OK(ebb_reload_into(runtime_, two, own, k_size, compute_));
+    expect_bytes(own, c);
+    const ebb_offload_args staged = staged_args_for(c, "staged");
+    EBB_EXPECT_STATUS(ebb_offload_staged(runtime_, &staged, &info_), EBB_NO_SLOT);
+    EBB_EXPECT_OK(ebb_return(runtime_, info.claim, compute_));
+    EBB_EXPECT_OK(ebb_offload_staged(runtime_, &staged, &info_));
+    reload_and_return(info_.activation, c);
+    reload_and_return(two, c);
+}
+
+TEST_F(lent_allocator, unclaimed_prefetches_make_room_before_a_reload_is_refused) {
+    options_.device_budget_bytes = 64 * k_size;
+    open_lent();
+    run_step(4);
+    EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+    std::vector<ebb_activation> saved;
+    for (int l = 0; l < 4; ++l) {
+        saved.push_back(offload(make_buffer(), ("layer" + std::to_string(l)).c_str()));
+    }
+    EXPECT_EQ(pool_.out.size(), 4U) << "all are prefetched";
+    buffer &extra = make_buffer();
+    const ebb_activation unknown = offload(extra, "unknown");
+    pool_.cap_bytes = pool_.out_bytes;
+    const ebb_reload_info info = reload(unknown);
+    EXPECT_GE(pool_.refused, 1);
+    EXPECT_GE(stats().prefetches_dropped, 1U);
+    expect_bytes(info.data, extra);
+    EBB_EXPECT_OK(ebb_return(runtime_, info.claim, compute_));
+    reload_and_return(saved[3], *(buffers_.end() - 2));  // what was dropped can be had again
+}
+
+TEST_F(lent_allocator, the_staging_cap_and_the_device_budget_are_kept) {
+    options_.staging_bytes = 3 * k_size;
+    options_.device_budget_bytes = 6 * k_size;
+    open_lent();
+    for (int step = 0; step < 4; ++step) {
+        run_step(8);
+    }
+    EXPECT_LE(pool_.peak_bytes, 3 * k_size);
+    EXPECT_LE(stats().device_peak_bytes, 6 * k_size);
+    EXPECT_GT(stats().reloads_prefetched, 0U);
+    // Claims alone cannot pass the cap either.
+    EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_EVALUATE));
+    std::vector<ebb_activation> saved;
+    for (int i = 0; i < 4; ++i) {
+        saved.push_back(offload(make_buffer()));
+    }
+    for (size_t i = 0; i < 3; ++i) {
+        static_cast<void>(reload(saved[i]));
+    }
+    ebb_reload_info none = zeroed<ebb_reload_info>();
+    EBB_EXPECT_REFUSED(ebb_reload(runtime_, saved[3], compute_, &none), EBB_NO_SLOT, "196608 of 196608 held");
+    EXPECT_LE(pool_.peak_bytes, 3 * k_size);
+}
+
+TEST_F(lent_allocator, memory_that_is_not_aligned_is_given_back_and_named) {
+    pool_.shift_bytes = 64;
+    open_lent();
+    const ebb_activation a = offload(make_buffer());
+    ebb_reload_info none = zeroed<ebb_reload_info>();
+    EBB_EXPECT_STATUS(ebb_reload(runtime_, a, compute_, &none), EBB_NO_SLOT);
+    EBB_EXPECT_REFUSED(ebb_progress(runtime_), EBB_INVALID_ARGUMENT, "options->allocator: alloc gave");
+}
+
+// The home is the calling thread: no stream can order the free, so it waits for the copy.
+TEST_F(lent_allocator, memory_whose_home_is_the_calling_thread_is_freed_once_its_copies_are_done) {
+    open_lent();
+    const ebb_stream thread = EBB_STREAM_CALLING_THREAD;
+    buffer &b = make_buffer();
+    ebb_offload_args args = args_for(b);
+    args.home = &thread;
+    const ebb_activation a = offload(args);
+    EBB_ASSERT_OK(ebb_wait_room(runtime_));
+    hold(copy_direction::h2d);
+    const ebb_reload_info info = reload(a, thread);
+    ASSERT_TRUE(device_->fault().wait_until_held(copy_direction::h2d).ok());
+    EBB_EXPECT_OK(ebb_return(runtime_, info.claim, thread));
+    EBB_EXPECT_OK(ebb_release(runtime_, a));
+    EBB_EXPECT_OK(ebb_progress(runtime_));
+    EXPECT_EQ(pool_.out.size(), 1U) << "a copy is still writing it";
+    let_all_pass();
+    EBB_EXPECT_OK(ebb_wait_room(runtime_));
+    EXPECT_EQ(pool_.out.size(), 0U);
+}
+
+TEST_F(lent_allocator, force_close_frees_what_claims_hold) {
+    open_lent();
+    static_cast<void>(reload(offload(make_buffer(), "one")));
+    const ebb_activation two = offload(make_buffer(), "two");
+    static_cast<void>(reload(two));
+    EBB_EXPECT_OK(ebb_release(runtime_, two));
+    EXPECT_EQ(pool_.out.size(), 2U);
+}
+
+using lent_create = ::testing::Test;
+
+TEST_F(lent_create, says_what_is_missing) {
+    ebb_runtime_options o = zeroed<ebb_runtime_options>();
+    o.device = "host";
+    o.host_device_bytes = 16 << 20;
+    const ebb_allocator no_alloc = {nullptr, lent_pool::free, nullptr, nullptr};
+    const ebb_allocator no_free = {lent_pool::alloc, nullptr, nullptr, nullptr};
+    ebb_runtime *made = nullptr;
+    o.allocator = &no_alloc;
+    EBB_EXPECT_REFUSED(ebb_runtime_create(&o, &made), EBB_INVALID_ARGUMENT, "options->allocator needs both");
+    o.allocator = &no_free;
+    EBB_EXPECT_REFUSED(ebb_runtime_create(&o, &made), EBB_INVALID_ARGUMENT, "options->allocator needs both");
+    alignas(512) static char block[4096];
+    lent_pool pool;
+    const ebb_allocator both = pool.interface();
+    o.allocator = &both;
+    o.staging_memory = block;
+    o.staging_bytes = sizeof(block);
+    EBB_EXPECT_REFUSED(ebb_runtime_create(&o, &made), EBB_INVALID_ARGUMENT, "staging_memory or allocator, not both");
+    o.allocator = nullptr;
+    o.staging_bytes = 0;
+    EBB_EXPECT_REFUSED(ebb_runtime_create(&o, &made), EBB_INVALID_ARGUMENT, "without staging_bytes");
+    o.staging_bytes = sizeof(block) - 64;
+    o.staging_memory = block + 64;
+    EBB_EXPECT_REFUSED(ebb_runtime_create(&o, &made), EBB_INVALID_ARGUMENT, "staging_memory must be aligned to 512");
+    EXPECT_EQ(made, nullptr);
+}
+
+class lent_block : public capi_test {};
+
+TEST_F(lent_block, is_where_reloads_go_and_is_never_freed_by_us) {
+    std::vector<char> memory(3 * k_size + 512);
+    void *at = memory.data();
+    size_t space = memory.size();
+    ASSERT_NE(std::align(512, 3 * k_size, at, space), nullptr);
+    options_.staging_memory = at;
+    options_.staging_bytes = 3 * k_size;
+    open();
+    std::vector<ebb_reload_info> claims;
+    for (int i = 0; i < 3; ++i) {
+        buffer &b = make_buffer();
+        claims.push_back(reload(offload(b)));
+        expect_bytes(claims.back().data, b);
+        EXPECT_GE(claims.back().data, at);
+        EXPECT_LT(claims.back().data, static_cast<char *>(at) + 3 * k_size);
+    }
+    ebb_reload_info none = zeroed<ebb_reload_info>();
+    EBB_EXPECT_STATUS(ebb_reload(runtime_, offload(make_buffer()), compute_, &none), EBB_NO_SLOT);
+    EXPECT_EQ(stats().staging_bytes, 3 * k_size);
+    EXPECT_EQ(device_->fault().calls(call_kind::alloc_device), 0U);
+    close();
+    std::fill(memory.begin(), memory.end(), '\0');
+}
+
+}  // namespace
+}  // namespace ebb::test
