@@ -22,8 +22,8 @@ uint64_t round_down(uint64_t bytes) {
 }
 
 uint64_t round_up(uint64_t bytes) {
-    const uint64_t down = round_down(bytes);
-    return down == bytes || down + k_page_bytes < down ? down : down + k_page_bytes;
+    constexpr uint64_t k_most_bytes = std::numeric_limits<uint64_t>::max() - (k_page_bytes - 1);
+    return round_down(std::min(bytes, k_most_bytes) + (k_page_bytes - 1));
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ pinned_arena::~pinned_arena() {
 
 // ---- Blocks --------------------------------------------------------------------------------------------------
 
-std::optional<pinned_arena::block_id> pinned_arena::allocate(uint64_t size_bytes, std::vector<ticket> &waits) {
+pinned_arena::block_id pinned_arena::allocate_block(uint64_t size_bytes, std::vector<ticket> &waits) {
     EBB_CHECK(size_bytes > 0);
     const uint64_t rounded_bytes = round_up(size_bytes);
     if (const auto piece = sub_.allocate(rounded_bytes, fit_rule::best, waits)) {
@@ -57,12 +57,12 @@ std::optional<pinned_arena::block_id> pinned_arena::allocate(uint64_t size_bytes
     return allocate_with_growth(size_bytes, rounded_bytes, waits);
 }
 
-std::optional<pinned_arena::block_id> pinned_arena::allocate_with_growth(uint64_t size_bytes, uint64_t rounded_bytes,
-                                                                         std::vector<ticket> &waits) {
+pinned_arena::block_id pinned_arena::allocate_with_growth(uint64_t size_bytes, uint64_t rounded_bytes,
+                                                          std::vector<ticket> &waits) {
     if (!make_room(rounded_bytes)) {
         refusal_.wanted_bytes = size_bytes;
         refusal_.held_bytes = sub_.total_bytes() - sub_.free_bytes();
-        return std::nullopt;
+        return k_none;
     }
     block_id id = k_none;
     uint32_t last = k_none;
@@ -199,11 +199,19 @@ bool pinned_arena::make_room(uint64_t rounded_bytes) {
     return sub_.free_bytes() >= rounded_bytes;
 }
 
-// Maps slabs of size_bytes in all. What was mapped before a refusal stays: the next request may use it.
+// One slab if the device lets us, so that a large block has one extent; otherwise slabs of the largest growth
+// step. What was mapped before a refusal stays: the next request may use it.
 bool pinned_arena::grow(uint64_t size_bytes) {
     if (!growth_allowed(size_bytes)) {
         return false;
     }
+    if (map_slab(size_bytes)) {
+        return true;
+    }
+    return size_bytes > max_slab_bytes_ && map_slabs(size_bytes);
+}
+
+bool pinned_arena::map_slabs(uint64_t size_bytes) {
     for (uint64_t left_bytes = size_bytes; left_bytes > 0;) {
         const uint64_t slab_bytes = std::min(left_bytes, max_slab_bytes_);
         if (!map_slab(slab_bytes)) {
@@ -291,7 +299,8 @@ status pinned_arena::reserve(uint64_t size_bytes) {
     if (wanted_bytes <= statistics_.mapped_bytes) {
         return {};
     }
-    if (!grow(wanted_bytes - statistics_.mapped_bytes)) {
+    const uint64_t missing_bytes = wanted_bytes - statistics_.mapped_bytes;
+    if (!growth_allowed(missing_bytes) || !map_slabs(missing_bytes)) {
         return growth_failure(wanted_bytes);
     }
     return {};

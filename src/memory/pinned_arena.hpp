@@ -23,7 +23,7 @@ namespace ebb {
 
 struct pinned_arena_options {
     uint64_t cap_bytes = 0;       // 0: what the device's host_room_bytes allows at create
-    uint64_t max_slab_bytes = 0;  // 0: the device's
+    uint64_t max_slab_bytes = 0;  // largest growth step; a larger block gets a slab of its own. 0: the device's
 };
 
 struct pinned_arena_statistics {
@@ -56,7 +56,10 @@ public:
 
     // Appends to waits what the first copy into the block must wait for. Empty when refused: see last_refusal().
     // Grows (maps a slab) when the free bytes do not suffice; allocates nothing else once warm. size_bytes > 0.
-    [[nodiscard]] std::optional<block_id> allocate(uint64_t size_bytes, std::vector<ticket> &waits);
+    [[nodiscard]] std::optional<block_id> allocate(uint64_t size_bytes, std::vector<ticket> &waits) {
+        const block_id id = allocate_block(size_bytes, waits);
+        return id == k_none ? std::nullopt : std::optional<block_id>(id);
+    }
     void free(block_id block, const ticket_set &last_uses);
     [[nodiscard]] const refusal &last_refusal() const noexcept { return refusal_; }
     // The device's own words for the last refused pinning.
@@ -105,12 +108,16 @@ private:
         uint64_t limit_bytes = 0;
     };
 
-    std::optional<block_id> allocate_with_growth(uint64_t size_bytes, uint64_t rounded_bytes,
-                                                 std::vector<ticket> &waits);
+    // Both return k_none when refused. (An optional that is returned by a call that is not inlined goes through memory,
+    // and reading it back there costs more than a list operation.)
+    [[nodiscard]] block_id allocate_block(uint64_t size_bytes, std::vector<ticket> &waits);
+    [[nodiscard]] block_id allocate_with_growth(uint64_t size_bytes, uint64_t rounded_bytes,
+                                                std::vector<ticket> &waits);
     enum class free_use : uint8_t { none, large, all };
     [[nodiscard]] uint64_t usable_bytes(free_use use, uint64_t enough_bytes) const noexcept;
     [[nodiscard]] bool make_room(uint64_t rounded_bytes);
     [[nodiscard]] bool grow(uint64_t size_bytes);
+    [[nodiscard]] bool map_slabs(uint64_t size_bytes);
     [[nodiscard]] bool growth_allowed(uint64_t size_bytes);
     [[nodiscard]] bool map_slab(uint64_t size_bytes);
     void note_refused_growth(uint64_t size_bytes, refusal_kind kind, uint64_t limit_bytes);

@@ -5,10 +5,15 @@
 
 #include "base/check.hpp"
 
+// The hot path is a handful of loads and stores: calls between its parts would cost as much as the parts.
+#define EBB_HOT_INLINE [[gnu::always_inline]] inline
+
 namespace ebb {
 
 sub_allocator::sub_allocator(uint64_t granule_bytes)
-    : granule_shift_(static_cast<uint32_t>(std::countr_zero(granule_bytes))), runs_(k_class_count) {
+    : granule_shift_(static_cast<uint32_t>(std::countr_zero(granule_bytes))),
+      granule_mask_(granule_bytes - 1),
+      runs_(k_class_count) {
     EBB_CHECK(std::has_single_bit(granule_bytes));
     for (uint32_t size_class = 0; size_class < k_class_count; ++size_class) {
         runs_[size_class].previous = runs_[size_class].next = size_class;
@@ -22,7 +27,7 @@ sub_allocator::sub_allocator(uint64_t granule_bytes)
 // ---- Size classes --------------------------------------------------------------------------------------------
 
 // Sizes below 64 granules have a class each; above, 32 classes for each power of two.
-inline uint32_t sub_allocator::class_of(uint32_t granules) noexcept {
+EBB_HOT_INLINE uint32_t sub_allocator::class_of(uint32_t granules) noexcept {
     if (granules < k_second_level) {
         return granules;
     }
@@ -30,23 +35,24 @@ inline uint32_t sub_allocator::class_of(uint32_t granules) noexcept {
     return (shift << k_second_level_bits) + (granules >> shift);  // the top bit of the second term is the "+ 1"
 }
 
-inline uint64_t sub_allocator::granules_for(uint64_t size_bytes) const noexcept {
-    const uint64_t mask = (uint64_t{1} << granule_shift_) - 1;
-    return (size_bytes >> granule_shift_) + ((size_bytes & mask) != 0 ? 1 : 0);  // no overflow near 2^64
+uint64_t sub_allocator::granules_for(uint64_t size_bytes) const noexcept {
+    const uint64_t whole = size_bytes >> granule_shift_;
+    return (whole << granule_shift_) == size_bytes ? whole : whole + 1;  // no overflow near 2^64
 }
 
-inline uint32_t sub_allocator::next_class(uint32_t from) const noexcept {
+// Selects instead of branching: whether the class's own map has one cannot be predicted.
+EBB_HOT_INLINE uint32_t sub_allocator::next_class(uint32_t from) const noexcept {
     const uint32_t map = from >> k_second_level_bits;
-    const uint32_t rest = second_level_[map] & (~uint32_t{0} << (from & (k_second_level - 1)));
-    if (rest != 0) {
-        return (map << k_second_level_bits) + static_cast<uint32_t>(std::countr_zero(rest));
-    }
-    const uint32_t above = first_level_ & (~uint32_t{0} << (map + 1));  // map is below 28
-    if (above == 0) {
+    const uint32_t here = second_level_[map] & (~uint32_t{0} << (from & (k_second_level - 1)));
+    const uint32_t above = first_level_ & (~uint32_t{0} << (map + 1));                         // map is at most 28
+    const auto higher = static_cast<uint32_t>(std::countr_zero(above | 1U << k_first_level));  // the last map is empty
+    const uint32_t higher_word = second_level_[higher];
+    const uint32_t found = here != 0 ? map : higher;
+    const uint32_t word = here != 0 ? here : higher_word;
+    if (word == 0) {
         return k_none;
     }
-    const auto found = static_cast<uint32_t>(std::countr_zero(above));
-    return (found << k_second_level_bits) + static_cast<uint32_t>(std::countr_zero(second_level_[found]));
+    return (found << k_second_level_bits) + static_cast<uint32_t>(std::countr_zero(word));
 }
 
 uint32_t sub_allocator::previous_class(uint32_t below) const noexcept {
@@ -66,7 +72,7 @@ uint32_t sub_allocator::previous_class(uint32_t below) const noexcept {
     return (map << k_second_level_bits) + static_cast<uint32_t>(std::bit_width(rest)) - 1;
 }
 
-inline void sub_allocator::list(uint32_t first_node, uint32_t size_class, bool at_front) noexcept {
+EBB_HOT_INLINE void sub_allocator::list(uint32_t first_node, uint32_t size_class, bool at_front) noexcept {
     run *const runs = runs_.data();
     const uint32_t record = k_class_count + first_node;
     const uint32_t previous = at_front ? size_class : runs[size_class].previous;
@@ -80,47 +86,56 @@ inline void sub_allocator::list(uint32_t first_node, uint32_t size_class, bool a
     first_level_ |= 1U << map;
 }
 
-// Without branches but for the arithmetic of the bit maps: which lists run empty cannot be predicted.
-inline void sub_allocator::unlist(uint32_t first_node) noexcept {
+EBB_HOT_INLINE void sub_allocator::unlist(uint32_t first_node) noexcept {
     run *const runs = runs_.data();
-    const run &leaving = runs[k_class_count + first_node];
-    const uint32_t size_class = class_of(leaving.granules);
-    runs[leaving.previous].next = leaving.next;
-    runs[leaving.next].previous = leaving.previous;
-    const uint32_t map = size_class >> k_second_level_bits;
-    const uint32_t empty = runs[size_class].next == size_class ? 1 : 0;
-    const uint32_t left = second_level_[map] & ~(empty << (size_class & (k_second_level - 1)));
-    second_level_[map] = left;
-    first_level_ &= ~(uint32_t{left == 0 ? 1U : 0U} << map);
+    const uint32_t previous = runs[k_class_count + first_node].previous;
+    const uint32_t next = runs[k_class_count + first_node].next;
+    runs[previous].next = next;
+    runs[next].previous = previous;
+    if (previous == next) {  // it was alone in the ring: both are the head, and that is the class's number
+        const uint32_t map = previous >> k_second_level_bits;
+        second_level_[map] &= ~(1U << (previous & (k_second_level - 1)));
+        first_level_ &= ~(uint32_t{second_level_[map] == 0 ? 1U : 0U} << map);
+    }
+}
+
+EBB_HOT_INLINE void sub_allocator::set_run(uint32_t first_node, uint32_t last_node, uint32_t granules) noexcept {
+    run_of(first_node).granules = granules;
+    run_of(first_node).last = last_node;
+    nodes_[last_node].run_first = first_node;
 }
 
 // ---- Nodes ---------------------------------------------------------------------------------------------------
 
-// Makes sure that spare_node() has one to give: afterwards references to nodes hold.
-inline void sub_allocator::keep_spare_node() {
-    if (recycled_nodes_ == k_edge) {
-        EBB_CHECK(nodes_.size() < k_none - k_class_count);
-        nodes_.emplace_back();
-        runs_.emplace_back();
-        more_tickets_.emplace_back();
-        recycle(static_cast<uint32_t>(nodes_.size() - 1));
-    }
-}
-
-inline uint32_t sub_allocator::spare_node() noexcept {
-    const uint32_t index = recycled_nodes_;
-    recycled_nodes_ = nodes_[index].run_first;
-    return index;
-}
-
 // Recycled nodes are chained by run_first.
-inline void sub_allocator::recycle(uint32_t index) noexcept {
+EBB_HOT_INLINE void sub_allocator::recycle(uint32_t index) noexcept {
     nodes_[index].state = node_state::recycled;
     nodes_[index].run_first = recycled_nodes_;
     recycled_nodes_ = index;
 }
 
-inline void sub_allocator::append_tickets(uint32_t index, std::vector<ticket> &waits) const {
+void sub_allocator::add_spare_node() {
+    EBB_CHECK(nodes_.size() < k_none - k_class_count);
+    nodes_.emplace_back();
+    runs_.emplace_back();
+    more_tickets_.emplace_back();
+    recycle(static_cast<uint32_t>(nodes_.size() - 1));
+}
+
+// Makes sure that spare_node() has one to give: afterwards references to nodes hold.
+EBB_HOT_INLINE void sub_allocator::keep_spare_node() {
+    if (recycled_nodes_ == k_edge) {
+        add_spare_node();
+    }
+}
+
+EBB_HOT_INLINE uint32_t sub_allocator::spare_node() noexcept {
+    const uint32_t index = recycled_nodes_;
+    recycled_nodes_ = nodes_[index].run_first;
+    return index;
+}
+
+EBB_HOT_INLINE void sub_allocator::append_tickets(uint32_t index, std::vector<ticket> &waits) const {
     const node &n = nodes_[index];
     if (n.ticket_count == 1) {
         waits.push_back(n.first_ticket);
@@ -134,7 +149,7 @@ inline void sub_allocator::append_tickets(uint32_t index, std::vector<ticket> &w
 uint32_t sub_allocator::add_region(std::byte *data, uint64_t size_bytes) {
     const uint64_t granules = size_bytes >> granule_shift_;
     EBB_CHECK(granules > 0 && granules < k_none);
-    EBB_CHECK((reinterpret_cast<uintptr_t>(data) & ((uintptr_t{1} << granule_shift_) - 1)) == 0);
+    EBB_CHECK((reinterpret_cast<uintptr_t>(data) & granule_mask_) == 0);
     uint32_t region = 0;  // regions are few, so a search for a number out of service is cheap
     while (region < regions_.size() && regions_[region].granules != 0) {
         ++region;
@@ -152,8 +167,7 @@ uint32_t sub_allocator::add_region(std::byte *data, uint64_t size_bytes) {
     whole.run_first = index;
     whole.region = region;
     whole.state = node_state::free;
-    run_of(index).granules = whole.granules;
-    run_of(index).last = index;
+    set_run(index, index, whole.granules);
     list(index, class_of(whole.granules), false);
     regions_[region] = {0, whole.granules, index};
     total_granules_ += granules;
@@ -168,8 +182,13 @@ bool sub_allocator::region_idle(uint32_t region) const noexcept {
 
 void sub_allocator::remove_region(uint32_t region, std::vector<ticket> &waits) {
     EBB_CHECK(region_idle(region));
-    unlist(regions_[region].first_node);  // an idle region is one run
-    for (uint32_t index = regions_[region].first_node; index != k_edge;) {
+    // The latest block's node is still there: only a later block could have absorbed it.
+    uint32_t index = regions_[region].latest_block;
+    while (nodes_[index].neighbour[0] != k_edge) {
+        index = nodes_[index].neighbour[0];
+    }
+    unlist(index);  // an idle region is one run
+    while (index != k_edge) {
         const uint32_t above = nodes_[index].neighbour[1];
         append_tickets(index, waits);
         recycle(index);
@@ -182,16 +201,14 @@ void sub_allocator::remove_region(uint32_t region, std::vector<ticket> &waits) {
 
 // ---- Search --------------------------------------------------------------------------------------------------
 
-// The request's own class also holds runs that are too small. It is searched up to a bound, for that is where
-// equal sizes come back; every run of a higher class fits. Where there is no higher class, the whole of it is searched.
-inline uint32_t sub_allocator::find_best(uint32_t granules) const noexcept {
+// The smallest run that fits among the first `tries` of a class; k_edge when none does.
+EBB_HOT_INLINE uint32_t sub_allocator::find_in_class(uint32_t size_class, uint32_t granules,
+                                                     uint32_t tries) const noexcept {
     const run *const runs = runs_.data();
-    const uint32_t own = class_of(granules);
-    const uint32_t larger = next_class(own + 1);
-    uint32_t tries = larger == k_none ? k_none : k_own_class_tries;
-    uint32_t found = k_none;
+    uint32_t found = k_class_count;  // the record of k_edge
     uint32_t found_granules = k_none;
-    for (uint32_t record = runs[own].next; record != own && tries > 0; record = runs[record].next, --tries) {
+    for (uint32_t record = runs[size_class].next; record != size_class && tries > 0;
+         record = runs[record].next, --tries) {
         const uint32_t size = runs[record].granules;
         if (size >= granules && size < found_granules) {
             found = record;
@@ -201,13 +218,25 @@ inline uint32_t sub_allocator::find_best(uint32_t granules) const noexcept {
             }
         }
     }
-    if (found == k_none) {
-        if (larger == k_none) {
-            return k_edge;
-        }
-        found = runs[larger].next;
-    }
     return found - k_class_count;
+}
+
+// The request's own class also holds runs that are too small. It is searched up to a bound, for that is where
+// equal sizes come back; every run of a higher class fits. Where there is no higher class, the whole of it is searched.
+EBB_HOT_INLINE uint32_t sub_allocator::find_best(uint32_t granules) const noexcept {
+    const uint32_t own = class_of(granules);
+    const bool own_listed = (second_level_[own >> k_second_level_bits] >> (own & (k_second_level - 1)) & 1U) != 0;
+    if (own_listed) {
+        const uint32_t found = find_in_class(own, granules, k_own_class_tries);
+        if (found != k_edge) {
+            return found;
+        }
+    }
+    const uint32_t larger = next_class(own + 1);
+    if (larger != k_none) {
+        return runs_[larger].next - k_class_count;
+    }
+    return find_in_class(own, granules, k_none);
 }
 
 uint32_t sub_allocator::find_oldest(uint32_t granules) const noexcept {
@@ -232,7 +261,8 @@ uint32_t sub_allocator::find_oldest(uint32_t granules) const noexcept {
 // Turns the run's bytes from its near end on into one segment in use: whole segments are absorbed, the last one
 // is split. `forward` is the direction in which it eats, as an index of neighbour. Returns the new segment; what is
 // left of the run begins at its neighbour in that direction.
-inline uint32_t sub_allocator::consume(uint32_t near, uint32_t forward, uint32_t granules, std::vector<ticket> &waits) {
+EBB_HOT_INLINE uint32_t sub_allocator::consume(uint32_t near, uint32_t forward, uint32_t granules,
+                                               std::vector<ticket> &waits) {
     node *const nodes = nodes_.data();
     const uint32_t behind = nodes[near].neighbour[1 - forward];
     const uint32_t region = nodes[near].region;
@@ -274,15 +304,13 @@ inline uint32_t sub_allocator::consume(uint32_t near, uint32_t forward, uint32_t
     taken.state = node_state::in_use;
     nodes[at].neighbour[1 - forward] = block;  // what k_edge is told does not matter
     nodes[behind].neighbour[forward] = block;
-    if (taken.neighbour[0] == k_edge) {
-        regions_[region].first_node = block;
-    }
+    regions_[region].latest_block = block;
     ++regions_[region].blocks_in_use;
     return block;
 }
 
-inline std::optional<sub_allocator::piece> sub_allocator::take(uint32_t first_node, uint32_t granules,
-                                                               std::vector<ticket> &waits) {
+EBB_HOT_INLINE std::optional<sub_allocator::piece> sub_allocator::take(uint32_t first_node, uint32_t granules,
+                                                                       std::vector<ticket> &waits) {
     keep_spare_node();
     const run old = run_of(first_node);
     const uint32_t rest = old.granules - granules;
@@ -293,9 +321,7 @@ inline std::optional<sub_allocator::piece> sub_allocator::take(uint32_t first_no
         const uint32_t near = nodes_[block].neighbour[forward];
         const uint32_t new_first = forward == 1 ? near : first_node;
         const uint32_t new_last = forward == 1 ? old.last : near;
-        nodes_[new_last].run_first = new_first;
-        run_of(new_first).last = new_last;
-        run_of(new_first).granules = rest;
+        set_run(new_first, new_last, rest);
         list(new_first, class_of(rest), true);  // what is left is about as old as what was taken
     }
     free_granules_ -= granules;
@@ -305,8 +331,11 @@ inline std::optional<sub_allocator::piece> sub_allocator::take(uint32_t first_no
 std::optional<sub_allocator::piece> sub_allocator::allocate(uint64_t size_bytes, fit_rule rule,
                                                             std::vector<ticket> &waits) {
     EBB_CHECK(size_bytes > 0);
-    const uint64_t granules = granules_for(size_bytes);
-    if (granules > free_granules_ || granules >= k_none) {
+    if (size_bytes > free_bytes()) {
+        return std::nullopt;
+    }
+    const uint64_t granules = (size_bytes + granule_mask_) >> granule_shift_;
+    if (granules >= k_none) {
         return std::nullopt;
     }
     const auto wanted = static_cast<uint32_t>(granules);
@@ -357,9 +386,7 @@ void sub_allocator::free(segment_id segment, const ticket_set &last_uses) {
         granules += run_of(first).granules;
         unlist(first);
     }
-    nodes[last].run_first = first;
-    run_of(first).last = last;
-    run_of(first).granules = granules;
+    set_run(first, last, granules);
     list(first, class_of(granules), false);
 }
 

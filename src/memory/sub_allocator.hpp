@@ -103,8 +103,8 @@ private:
     };
     struct region_record {
         uint32_t blocks_in_use = 0;
-        uint32_t granules = 0;  // 0: the number is not in service
-        uint32_t first_node = k_edge;
+        uint32_t granules = 0;           // 0: the number is not in service
+        uint32_t latest_block = k_edge;  // node of the block that was cut from it last
     };
 
     [[nodiscard]] static uint32_t class_of(uint32_t granules) noexcept;
@@ -116,13 +116,16 @@ private:
 
     // Both return a run's first node, k_edge when there is none.
     [[nodiscard]] uint32_t find_best(uint32_t granules) const noexcept;
+    [[nodiscard]] uint32_t find_in_class(uint32_t size_class, uint32_t granules, uint32_t tries) const noexcept;
     [[nodiscard]] uint32_t find_oldest(uint32_t granules) const noexcept;
 
     void keep_spare_node();
+    void add_spare_node();
     uint32_t spare_node() noexcept;
     void recycle(uint32_t index) noexcept;
     void list(uint32_t first_node, uint32_t size_class, bool at_front) noexcept;
     void unlist(uint32_t first_node) noexcept;
+    void set_run(uint32_t first_node, uint32_t last_node, uint32_t granules) noexcept;
 
     std::optional<piece> take(uint32_t first_node, uint32_t granules, std::vector<ticket> &waits);
     uint32_t consume(uint32_t near, uint32_t forward, uint32_t granules, std::vector<ticket> &waits);
@@ -130,6 +133,7 @@ private:
 
     uint32_t granule_shift_;
     uint32_t recycled_nodes_ = k_edge;
+    uint64_t granule_mask_;
     uint64_t clock_ = 0;  // counts frees and new regions: the age of free bytes
     uint64_t total_granules_ = 0;
     uint64_t free_granules_ = 0;

@@ -85,9 +85,11 @@ TEST_F(pinned_arena_test, where_no_single_range_fits_a_block_is_made_of_extents)
 // M10, also where the system puts registrations side by side.
 TEST_F(pinned_arena_test, no_extent_crosses_two_registrations) {
     pinned_arena arena(device_, {0, k_mib});
+    ASSERT_TRUE(arena.reserve(10 * k_mib + 1).ok());
+    EXPECT_EQ(device_.map_calls, 11U);
     const auto block = arena.allocate(10 * k_mib + 1, waits_);
     ASSERT_TRUE(block.has_value());
-    EXPECT_EQ(device_.map_calls, 11U);
+    EXPECT_EQ(arena.extent_count(*block), 11U);
     uint64_t sum_bytes = 0;
     for (const auto &extent : extents(arena, *block)) {
         auto mapping = device_.mappings().upper_bound(extent.data);
@@ -99,7 +101,7 @@ TEST_F(pinned_arena_test, no_extent_crosses_two_registrations) {
     EXPECT_EQ(sum_bytes, 10 * k_mib + 1);
 }
 
-TEST_F(pinned_arena_test, a_slab_is_never_larger_than_the_device_or_the_option_says) {
+TEST_F(pinned_arena_test, a_growth_step_is_never_larger_than_the_device_or_the_option_says) {
     pinned_arena arena(device_, {0, 4 * k_mib + 100});
     ASSERT_TRUE(arena.reserve(64 * k_mib).ok());
     for (int i = 0; i < 100; ++i) {
@@ -108,6 +110,23 @@ TEST_F(pinned_arena_test, a_slab_is_never_larger_than_the_device_or_the_option_s
     for (const auto &[data, size_bytes] : device_.mappings()) {
         EXPECT_LE(size_bytes, 4 * k_mib);
     }
+}
+
+TEST_F(pinned_arena_test, a_block_larger_than_a_growth_step_gets_a_slab_of_its_own) {
+    pinned_arena arena(device_, {0, k_mib});
+    const auto block = arena.allocate(5 * k_mib + 1, waits_);
+    ASSERT_TRUE(block.has_value());
+    EXPECT_EQ(arena.extent_count(*block), 1U);
+    EXPECT_EQ(arena.statistics().mapped_bytes, 5 * k_mib + k_page);
+}
+
+TEST_F(pinned_arena_test, where_so_large_a_slab_is_refused_the_block_lies_in_several) {
+    device_.pinning_call_limit_bytes = 2 * k_mib;
+    pinned_arena arena(device_, {0, 2 * k_mib});
+    const auto block = arena.allocate(5 * k_mib, waits_);
+    ASSERT_TRUE(block.has_value());
+    EXPECT_EQ(arena.extent_count(*block), 3U);
+    EXPECT_EQ(arena.statistics().mapped_bytes, 5 * k_mib);
 }
 
 TEST_F(pinned_arena_test, registrations_stay_few_as_the_arena_grows_by_small_blocks) {
@@ -284,6 +303,7 @@ TEST_F(pinned_arena_test, a_refused_reserve_says_host_how_much_the_cap_and_what_
 
 TEST_F(pinned_arena_test, trim_takes_idle_slabs_out_and_gives_them_back_after_the_wait) {
     pinned_arena arena(device_, {0, k_mib});
+    ASSERT_TRUE(arena.reserve(3 * k_mib).ok());
     const auto keep = *arena.allocate(k_mib, waits_);
     const auto drop = *arena.allocate(2 * k_mib, waits_);
     arena.free(drop, one_ticket(6));
