@@ -43,6 +43,7 @@ status verifier::sum_block(record_id id, stream_id lane, const void *data, uint6
 
 void verifier::check_copy(record_id id, ticket at_home, ticket on_lane) {
     ++records_[id].open_checks;
+    records_[id].at_home = at_home;
     checks_.push_back({id, k_copy, at_home, on_lane});
 }
 
@@ -63,7 +64,8 @@ status verifier::sum_reload(stream_id lane, const void *data, uint64_t size_byte
 
 void verifier::check_reload(record_id id, uint32_t sum, ticket on_lane) {
     ++records_[id].open_checks;
-    checks_.push_back({id, sum, ticket{}, on_lane});
+    // The home stream may be far behind the lanes.
+    checks_.push_back({id, sum, records_[id].at_home, on_lane});
 }
 
 status verifier::poll() {

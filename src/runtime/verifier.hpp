@@ -45,6 +45,7 @@ private:
     struct record {
         std::string who;
         uint64_t source = 0, source_again = 0, block = 0;
+        ticket at_home;  // where `source` is there
         uint32_t open_checks = 0;
         bool closed = false;
     };
