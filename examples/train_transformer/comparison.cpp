@@ -33,8 +33,12 @@ double median(std::vector<double> values) {
     return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-double per_step_ms(uint64_t ns, uint64_t steps) {
-    return steps == 0 ? 0.0 : static_cast<double>(ns) * 1e-6 / static_cast<double>(steps);
+// A counter's growth per sampled step. What was hidden is transfer time less exposed time, which can shrink a little
+// where nearly all is exposed.
+double growth_ms(uint64_t before_ns, uint64_t after_ns, uint64_t steps) {
+    return steps == 0 || after_ns < before_ns
+               ? 0.0
+               : static_cast<double>(after_ns - before_ns) * 1e-6 / static_cast<double>(steps);
 }
 
 void take_peaks(const training_device &device, mode_result &result) {
@@ -50,8 +54,8 @@ void take_times(const trainer &run, const settings &s, mode_result &result) {
     result.step_ms = seconds * 1e3;
     result.tokens_per_s = static_cast<double>(s.shape.tokens() * s.accumulation) / seconds;
     const uint64_t sampled = run.after().sampled_steps - run.before().sampled_steps;
-    result.hidden_ms = per_step_ms(run.after().hidden_ns - run.before().hidden_ns, sampled);
-    result.exposed_ms = per_step_ms(run.after().exposed_ns - run.before().exposed_ns, sampled);
+    result.hidden_ms = growth_ms(run.before().hidden_ns, run.after().hidden_ns, sampled);
+    result.exposed_ms = growth_ms(run.before().exposed_ns, run.after().exposed_ns, sampled);
     result.kept_by_necessity = run.kept_by_necessity() / s.steps;
     result.losses = run.log().losses;
 }
