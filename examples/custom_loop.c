@@ -21,7 +21,7 @@
 
 enum {
     k_layers = 12,
-    k_rows = 256,
+    k_rows = 64,
     k_width = 128,
     k_micro_batches = 2,
     k_default_steps = 8,
