@@ -105,7 +105,7 @@ void measure(benchmark::State &state, const std::function<void()> &run) {
             break;
         }
     }
-    state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * 2 * k_bytes));
+    state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(2 * k_bytes));
 }
 
 void lane_copy_ours(benchmark::State &state) {
@@ -133,7 +133,11 @@ void lane_copy_memcpy(benchmark::State &state) {
     std::barrier end(3);
     bool over = false;
     const auto work = [&](const route &mine) {
-        for (start.arrive_and_wait(); !over; start.arrive_and_wait()) {
+        while (true) {
+            start.arrive_and_wait();
+            if (over) {
+                return;
+            }
             std::memcpy(mine.destination, mine.source, k_bytes);
             end.arrive_and_wait();
         }
