@@ -133,8 +133,11 @@ void entry::apply_queue() {
 // The lock is released around the callbacks, which may call us again, and held again afterwards. Calls from inside
 // callbacks leave what is due to the outer one after a few levels: a chain of them must not use up the stack.
 void entry::run_due() {
-    constexpr uint32_t k_batch = 16;
+    constexpr uint32_t k_batch = 4;
     constexpr uint32_t k_deepest = 4;
+    if (!core().has_due()) {
+        return;  // most calls: before the batch is cleared
+    }
     due_call calls[k_batch];
     while (core().has_due() && outside::depth(r_) < k_deepest) {
         const uint32_t count = core().take_due(calls, k_batch);
@@ -151,6 +154,9 @@ void entry::run_due() {
 }
 
 void entry::run_notes() {
+    if (!core().has_notes()) {
+        return;
+    }
     std::string note;
     while (core().take_note(note)) {
         const outside callback(r_, lock_);

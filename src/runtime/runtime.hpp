@@ -155,6 +155,7 @@ public:
     void note_failure(status failure) { remember_failure(std::move(failure)); }
     // Lines for the log, warnings all.
     bool take_note(std::string &note);
+    [[nodiscard]] bool has_notes() const noexcept { return !notes_.empty(); }
 
     // For budgets that are learned with a lent allocator: what it could give, asked at each new peak of the recorded
     // step.

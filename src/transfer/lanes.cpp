@@ -26,6 +26,11 @@ status lanes::add_lane(copy_direction direction) {
     lane fresh;
     fresh.stream = stream.value();
     fresh.direction = direction;
+    result<uint16_t> timeline = lines_.own(stream.value());
+    if (!timeline.ok()) {
+        return timeline.why();
+    }
+    fresh.timeline = timeline.value();
     lanes_.push_back(std::move(fresh));
     return {};
 }

@@ -50,6 +50,7 @@ public:
 private:
     struct lane {
         stream_id stream{};
+        uint16_t timeline = 0;
         copy_direction direction{};
         std::vector<uint64_t> waited;  // by timeline: the latest point that this lane waits for already
     };

@@ -37,13 +37,21 @@ result<uint16_t> timelines::of(stream_id stream) {
     return bind(stream);
 }
 
+result<uint16_t> timelines::own(stream_id stream) {
+    result<uint16_t> index = of(stream);
+    if (index.ok()) {
+        lines_[index.value()].owned = true;
+    }
+    return index;
+}
+
 result<uint16_t> timelines::bind(stream_id stream) {
     if (lines_.size() >= k_recycle_above) {
         for (size_t i = 0; i < lines_.size(); ++i) {
             line &l = lines_[i];
             EBB_TRY(poll(l));
             // Its old tickets stay right: they are all at or below `completed`, which only grows.
-            if (l.issued == l.completed && l.pins == 0 && !(has_join_stream_ && l.stream == join_stream_)) {
+            if (l.issued == l.completed && l.pins == 0 && !l.owned) {
                 by_stream_.erase(static_cast<uint64_t>(l.stream));
                 l.stream = stream;
                 last_ = static_cast<uint16_t>(i);
@@ -160,6 +168,10 @@ status timelines::ensure_join_stream() {
         }
         join_stream_ = made.value();
         has_join_stream_ = true;
+        result<uint16_t> owned = own(join_stream_);
+        if (!owned.ok()) {
+            return owned.why();
+        }
     }
     return {};
 }

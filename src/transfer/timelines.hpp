@@ -29,6 +29,9 @@ public:
     // The point after everything on the stream so far. The calling thread has none: an empty ticket, since
     // what it did is done.
     result<ticket> mark(stream_id stream);
+    // For streams of our own: a timeline that is never given to another stream, and marks on it without a look-up.
+    result<uint16_t> own(stream_id stream);
+    result<ticket> mark_line(uint16_t index);
 
     // Makes the stream wait. Nothing is enqueued for an empty ticket, one known to be done, or one of that very stream.
     status wait(stream_id stream, ticket t);
@@ -61,6 +64,7 @@ private:
         stream_id stream{};
         uint64_t issued = 0;         // sequence of the last point
         uint64_t completed = 0;      // all points up to here are known to be done
+        bool owned = false;          // by a stream of ours: not for others even when idle
         uint32_t pins = 0;           // threads that block on one of its events
         std::vector<event_id> ring;  // the event of point s is ring[s % size]
     };
@@ -69,7 +73,6 @@ private:
     [[nodiscard]] static ticket point(uint16_t index, uint64_t sequence) noexcept;
     status poll(line &l);
     status grow(line &l);
-    result<ticket> mark_line(uint16_t index);
     status ensure_join_stream();
 
     device &device_;
