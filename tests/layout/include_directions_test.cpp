@@ -2,11 +2,12 @@
 // device or CUDA is what lets a simulated device drive the very same code.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -38,12 +39,26 @@ struct include {
     bool quoted = false;
 };
 
+// The rest of a line after blanks and, if it follows, `word`; null when it does not.
+const char *after(const char *at, const char *word) {
+    while (*at == ' ' || *at == '\t') {
+        ++at;
+    }
+    const size_t size = std::strlen(word);
+    return std::strncmp(at, word, size) == 0 ? at + size : nullptr;
+}
+
 std::vector<include> includes_of(const std::string &text) {
-    static const std::regex pattern(R"(^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"])",
-                                    std::regex::ECMAScript | std::regex::multiline);
     std::vector<include> found;
-    for (std::sregex_iterator i(text.begin(), text.end(), pattern), end; i != end; ++i) {
-        found.push_back({(*i)[2].str(), (*i)[1].str() == "\""});
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        const char *at = after(line.c_str(), "#");
+        at = at == nullptr ? nullptr : after(at, "include");
+        at = at == nullptr ? nullptr : after(at, "");
+        if (at != nullptr && (*at == '<' || *at == '"')) {
+            const char *end = std::strchr(at + 1, *at == '<' ? '>' : '"');
+            found.push_back({end == nullptr ? at + 1 : std::string(at + 1, end), *at == '"'});
+        }
     }
     return found;
 }
