@@ -77,7 +77,7 @@ not_sanitized='^(consumer|layout|abi|python)$'
 
 check_format() {
     # The C header is laid out by hand: its comments stand beside what they explain.
-    find src include tests examples benchmarks cmake plugins \( -name '*.cpp' -o -name '*.hpp' -o -name '*.c' \) -print0 |
+    find . \( -name build -o -name .git \) -prune -o \( -name '*.cpp' -o -name '*.hpp' -o -name '*.c' \) -print0 |
         xargs -0 clang-format-14 --dry-run -Werror
 }
 check_release() {
