@@ -28,12 +28,13 @@ public:
     template <class Visit>
     status poll(Visit &&visit) {
         size_t kept = 0;
+        status first_failure;
         for (size_t i = 0; i < open_.size(); ++i) {
             result<bool> over = is_over(open_[i]);
-            if (!over.ok()) {
-                return over.why();
-            }
-            if (!over.value()) {
+            if (!over.ok() || !over.value()) {
+                if (!over.ok() && first_failure.ok()) {
+                    first_failure = over.why();
+                }
                 open_[kept++] = open_[i];
                 continue;
             }
@@ -45,7 +46,7 @@ public:
             free_.push_back(open_[i]);
         }
         open_.resize(kept);
-        return {};
+        return first_failure;
     }
 
 private:

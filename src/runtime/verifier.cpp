@@ -69,26 +69,26 @@ void verifier::check_reload(record_id id, uint32_t sum, ticket on_lane) {
 }
 
 status verifier::poll() {
-    status first_mismatch;
+    status first_failure;
     size_t kept = 0;
     for (size_t i = 0; i < checks_.size(); ++i) {
         const check c = checks_[i];
         result<bool> one = lines_.done(c.first);
         result<bool> two = one.ok() && one.value() ? lines_.done(c.second) : std::move(one);
-        if (!two.ok()) {
-            return two.why();
-        }
-        if (!two.value()) {
+        if (!two.ok() || !two.value()) {
+            if (!two.ok() && first_failure.ok()) {
+                first_failure = two.why();
+            }
             checks_[kept++] = c;
             continue;
         }
-        if (status s = compare(c); !s.ok() && first_mismatch.ok()) {
-            first_mismatch = std::move(s);
+        if (status s = compare(c); !s.ok() && first_failure.ok()) {
+            first_failure = std::move(s);
         }
         finish(c);
     }
     checks_.resize(kept);
-    return first_mismatch;
+    return first_failure;
 }
 
 status verifier::compare(const check &c) const {
