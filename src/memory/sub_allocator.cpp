@@ -9,6 +9,19 @@
 #define EBB_HOT_INLINE [[gnu::always_inline]] inline
 
 namespace ebb {
+namespace {
+
+// All bits set when x is zero, none otherwise. Selects by this mask stay free of branches, where a compiler turns an
+// ordinary one back into a branch that, on sizes that change every step, is mispredicted at every second call.
+EBB_HOT_INLINE uint32_t ones_if_zero(uint32_t x) noexcept {
+    return ((x | (0U - x)) >> 31U) - 1U;
+}
+
+EBB_HOT_INLINE uint32_t select(uint32_t mask, uint32_t if_ones, uint32_t if_none) noexcept {
+    return if_none ^ ((if_none ^ if_ones) & mask);
+}
+
+}  // namespace
 
 sub_allocator::sub_allocator(uint64_t granule_bytes)
     : granule_shift_(static_cast<uint32_t>(std::countr_zero(granule_bytes))),
@@ -40,15 +53,14 @@ uint64_t sub_allocator::granules_for(uint64_t size_bytes) const noexcept {
     return (whole << granule_shift_) == size_bytes ? whole : whole + 1;  // no overflow near 2^64
 }
 
-// Selects instead of branching: whether the class's own map has one cannot be predicted.
 EBB_HOT_INLINE uint32_t sub_allocator::next_class(uint32_t from) const noexcept {
     const uint32_t map = from >> k_second_level_bits;
     const uint32_t here = second_level_[map] & (~uint32_t{0} << (from & (k_second_level - 1)));
     const uint32_t above = first_level_ & (~uint32_t{0} << (map + 1));                         // map is at most 28
     const auto higher = static_cast<uint32_t>(std::countr_zero(above | 1U << k_first_level));  // the last map is empty
-    const uint32_t higher_word = second_level_[higher];
-    const uint32_t found = here != 0 ? map : higher;
-    const uint32_t word = here != 0 ? here : higher_word;
+    const uint32_t none_here = ones_if_zero(here);
+    const uint32_t word = here | (second_level_[higher] & none_here);
+    const uint32_t found = select(none_here, higher, map);
     if (word == 0) {
         return k_none;
     }
@@ -92,11 +104,12 @@ EBB_HOT_INLINE void sub_allocator::unlist(uint32_t first_node) noexcept {
     const uint32_t next = runs[k_class_count + first_node].next;
     runs[previous].next = next;
     runs[next].previous = previous;
-    if (previous == next) {  // it was alone in the ring: both are the head, and that is the class's number
-        const uint32_t map = previous >> k_second_level_bits;
-        second_level_[map] &= ~(1U << (previous & (k_second_level - 1)));
-        first_level_ &= ~(uint32_t{second_level_[map] == 0 ? 1U : 0U} << map);
-    }
+    // Alone in its ring: both are the head, whose number is the class. Otherwise the spare map is cleared, which is
+    // empty anyway.
+    const uint32_t map = select(ones_if_zero(previous ^ next), previous >> k_second_level_bits, k_first_level);
+    const uint32_t left = second_level_[map] & ~(1U << (previous & (k_second_level - 1)));
+    second_level_[map] = left;
+    first_level_ &= ~((ones_if_zero(left) & 1U) << map);
 }
 
 EBB_HOT_INLINE void sub_allocator::set_run(uint32_t first_node, uint32_t last_node, uint32_t granules) noexcept {
@@ -148,7 +161,7 @@ EBB_HOT_INLINE void sub_allocator::append_tickets(uint32_t index, std::vector<ti
 
 uint32_t sub_allocator::add_region(std::byte *data, uint64_t size_bytes) {
     const uint64_t granules = size_bytes >> granule_shift_;
-    EBB_CHECK(granules > 0 && granules < k_none);
+    EBB_CHECK(granules > 0 && granules <= k_max_granules);
     EBB_CHECK((reinterpret_cast<uintptr_t>(data) & granule_mask_) == 0);
     uint32_t region = 0;  // regions are few, so a search for a number out of service is cheap
     while (region < regions_.size() && regions_[region].granules != 0) {
@@ -205,17 +218,16 @@ void sub_allocator::remove_region(uint32_t region, std::vector<ticket> &waits) {
 EBB_HOT_INLINE uint32_t sub_allocator::find_in_class(uint32_t size_class, uint32_t granules,
                                                      uint32_t tries) const noexcept {
     const run *const runs = runs_.data();
-    uint32_t found = k_class_count;  // the record of k_edge
-    uint32_t found_granules = k_none;
+    uint32_t found = k_class_count;    // the record of k_edge
+    uint32_t least_excess = granules;  // a class spans less than its smallest size
     for (uint32_t record = runs[size_class].next; record != size_class && tries > 0;
          record = runs[record].next, --tries) {
-        const uint32_t size = runs[record].granules;
-        if (size >= granules && size < found_granules) {
-            found = record;
-            found_granules = size;
-            if (size == granules) {
-                break;
-            }
+        // One that is too small wraps around to far more than any excess within the class.
+        const uint32_t excess = runs[record].granules - granules;
+        found = excess < least_excess ? record : found;
+        least_excess = std::min(least_excess, excess);
+        if (least_excess == 0) {
+            break;
         }
     }
     return found - k_class_count;
@@ -267,32 +279,33 @@ EBB_HOT_INLINE uint32_t sub_allocator::consume(uint32_t near, uint32_t forward, 
     const uint32_t behind = nodes[near].neighbour[1 - forward];
     const uint32_t region = nodes[near].region;
     std::byte *data = nodes[near].data;
-    uint32_t block = k_edge;
+    if (forward == 0) {  // downwards the block ends where the near segment ends
+        data += (int64_t{nodes[near].granules} - int64_t{granules}) * static_cast<int64_t>(granule_mask_ + 1);
+    }
+    uint32_t block = near;  // its node becomes the block's, unless it is larger
     uint32_t at = near;
     uint32_t left = granules;
-    while (left > 0 && nodes[at].granules <= left) {
-        append_tickets(at, waits);
-        left -= nodes[at].granules;
-        data = std::min(data, nodes[at].data);
-        const uint32_t ahead = nodes[at].neighbour[forward];
-        if (block == k_edge) {
-            block = at;
-        } else {
-            recycle(at);
+    append_tickets(near, waits);
+    if (nodes[near].granules > granules) {
+        block = spare_node();
+    } else {
+        left -= nodes[near].granules;
+        at = nodes[near].neighbour[forward];
+        while (left > 0) {
+            append_tickets(at, waits);
+            if (nodes[at].granules > left) {
+                break;
+            }
+            left -= nodes[at].granules;
+            const uint32_t absorbed = at;
+            at = nodes[at].neighbour[forward];
+            recycle(absorbed);
         }
-        at = ahead;
     }
     if (left > 0) {
-        append_tickets(at, waits);
-        if (block == k_edge) {
-            block = spare_node();
-        }
-        node &split = nodes[at];
-        split.granules -= left;
+        nodes[at].granules -= left;
         if (forward == 1) {
-            split.data += uint64_t{left} << granule_shift_;
-        } else {
-            data = split.data + (uint64_t{split.granules} << granule_shift_);
+            nodes[at].data += uint64_t{left} << granule_shift_;
         }
     }
     node &taken = nodes[block];
@@ -335,7 +348,7 @@ std::optional<sub_allocator::piece> sub_allocator::allocate(uint64_t size_bytes,
         return std::nullopt;
     }
     const uint64_t granules = (size_bytes + granule_mask_) >> granule_shift_;
-    if (granules >= k_none) {
+    if (granules > k_max_granules) {
         return std::nullopt;
     }
     const auto wanted = static_cast<uint32_t>(granules);

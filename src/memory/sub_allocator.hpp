@@ -40,8 +40,8 @@ public:
 
     explicit sub_allocator(uint64_t granule_bytes);
 
-    // The memory stays the caller's. Its start must be aligned to the granule, and it has less than 2^32
-    // granules (2 TiB of 512 bytes). Returns the region's number.
+    // The memory stays the caller's. Its start must be aligned to the granule, and it has less than 2^31
+    // granules (1 TiB of 512 bytes). Returns the region's number.
     uint32_t add_region(std::byte *data, uint64_t size_bytes);
     [[nodiscard]] bool region_idle(uint32_t region) const noexcept;  // no block in use
     // Only of an idle region: forgets it, appending the tickets of its segments to waits.
@@ -74,6 +74,7 @@ private:
     static constexpr uint32_t k_second_level = 1U << k_second_level_bits;
     static constexpr uint32_t k_first_level = 32 - k_second_level_bits + 1;
     static constexpr uint32_t k_class_count = k_first_level * k_second_level;
+    static constexpr uint32_t k_max_granules = (1U << 31U) - 1;
     static constexpr uint32_t k_own_class_tries = 8;
     static constexpr uint32_t k_edge = 0;  // the node that stands for what lies outside a region: never free
 
