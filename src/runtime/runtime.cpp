@@ -296,15 +296,18 @@ status runtime::wait_begin(uint64_t handle, timelines::pinned_event &event) {
         }
     }
     for (const ticket t : until) {
-        if (!lines_.known_done(t)) {
+        // Not known_done: while others wait on that line, it learns nothing from their waits.
+        result<bool> done = lines_.done(t);
+        if (!done.ok()) {
+            return done.why();
+        }
+        if (!done.value()) {
             result<timelines::pinned_event> pinned = lines_.pin(t);
             if (!pinned.ok()) {
                 return pinned.why();
             }
             event = pinned.value();
-            if (event.needed) {
-                return {};
-            }
+            return {};
         }
     }
     event = {};

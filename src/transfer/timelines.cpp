@@ -1,5 +1,6 @@
 #include "transfer/timelines.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "base/check.hpp"
@@ -51,7 +52,7 @@ result<uint16_t> timelines::bind(stream_id stream) {
             line &l = lines_[i];
             EBB_TRY(poll(l));
             // Its old tickets stay right: they are all at or below `completed`, which only grows.
-            if (l.issued == l.completed && l.pins == 0 && !l.owned) {
+            if (l.issued == l.completed && l.pinned.empty() && !l.owned) {
                 by_stream_.erase(static_cast<uint64_t>(l.stream));
                 l.stream = stream;
                 last_ = static_cast<uint16_t>(i);
@@ -196,9 +197,11 @@ status timelines::poll() {
     return {};
 }
 
-// A pinned line forgets nothing: somebody blocks on one of its events outside of the lock.
+// What is pinned, and what comes after it, is not forgotten: somebody blocks on that event outside of the lock.
 status timelines::poll(line &l) {
-    while (l.pins == 0 && l.completed < l.issued) {
+    const auto first_pinned = std::min_element(l.pinned.begin(), l.pinned.end());
+    const uint64_t last = first_pinned == l.pinned.end() ? l.issued : *first_pinned - 1;
+    while (l.completed < last) {
         result<bool> done = device_.event_done(l.ring[(l.completed + 1) % l.ring.size()]);
         if (!done.ok()) {
             return done.why();
@@ -220,7 +223,7 @@ result<bool> timelines::done(ticket t) {
     if (known_done(t)) {
         return true;
     }
-    return l.pins == 0 ? result<bool>(false) : device_.event_done(l.ring[t.sequence % l.ring.size()]);
+    return l.pinned.empty() ? result<bool>(false) : device_.event_done(l.ring[t.sequence % l.ring.size()]);
 }
 
 result<timelines::pinned_event> timelines::pin(ticket t) {
@@ -228,14 +231,17 @@ result<timelines::pinned_event> timelines::pin(ticket t) {
         return pinned_event{};
     }
     line &l = lines_[t.timeline];
-    ++l.pins;
+    l.pinned.push_back(t.sequence);
     return pinned_event{l.ring[t.sequence % l.ring.size()], t, true};
 }
 
 void timelines::unpin(const pinned_event &p) noexcept {
     if (p.needed) {
-        EBB_CHECK(lines_[p.point.timeline].pins > 0);
-        --lines_[p.point.timeline].pins;
+        std::vector<uint64_t> &pinned = lines_[p.point.timeline].pinned;
+        const auto found = std::find(pinned.begin(), pinned.end(), p.point.sequence);
+        EBB_CHECK(found != pinned.end());
+        *found = pinned.back();
+        pinned.pop_back();
     }
 }
 

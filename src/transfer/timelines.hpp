@@ -62,11 +62,11 @@ public:
 private:
     struct line {
         stream_id stream{};
-        uint64_t issued = 0;         // sequence of the last point
-        uint64_t completed = 0;      // all points up to here are known to be done
-        bool owned = false;          // by a stream of ours: not for others even when idle
-        uint32_t pins = 0;           // threads that block on one of its events
-        std::vector<event_id> ring;  // the event of point s is ring[s % size]
+        uint64_t issued = 0;           // sequence of the last point
+        uint64_t completed = 0;        // all points up to here are known to be done
+        bool owned = false;            // by a stream of ours: not for others even when idle
+        std::vector<uint64_t> pinned;  // points that threads block on
+        std::vector<event_id> ring;    // the event of point s is ring[s % size]
     };
 
     result<uint16_t> bind(stream_id stream);

@@ -103,6 +103,28 @@ TEST_F(calling_thread, as_home_of_what_a_stream_produced) {
     reload_and_return(a, b);
 }
 
+// Each waits for the same point, and none of them may keep the others from learning that it is done.
+TEST_F(calling_thread, many_threads_wait_for_one_reload) {
+    open();
+    buffer &b = make_buffer();
+    const ebb_activation a = offload(b);
+    hold(copy_direction::h2d);
+    const ebb_reload_info info = reload(a, k_thread);
+    std::vector<std::thread> waiters;
+    for (int i = 0; i < 8; ++i) {
+        waiters.emplace_back([&] {
+            EBB_EXPECT_OK(ebb_wait(runtime_, a));
+            EXPECT_TRUE(has_pattern(info.data, k_size, b.seed));
+        });
+    }
+    ASSERT_TRUE(device_->fault().wait_until_held(copy_direction::h2d).ok());
+    let_all_pass();
+    for (std::thread &t : waiters) {
+        t.join();
+    }
+    EBB_EXPECT_OK(ebb_return(runtime_, info.claim, k_thread));
+}
+
 // A source that is handed back, or kept: the thread must not read before its producer is done.
 TEST_F(calling_thread, waits_for_the_producer_of_a_kept_source) {
     open();
@@ -147,6 +169,7 @@ TEST_F(calling_thread, a_device_that_breaks_while_it_waits_ends_the_wait) {
     EBB_EXPECT_STATUS(ebb_wait(runtime_, a), EBB_DEVICE_ERROR);
     device_->fault().clear();
     let_all_pass();
+    EBB_EXPECT_STATUS(ebb_progress(runtime_), EBB_DEVICE_ERROR);  // looking at the timings had failed, too
     EBB_EXPECT_OK(ebb_wait(runtime_, a));
     EXPECT_TRUE(has_pattern(own, k_size, b.seed));
 }
