@@ -44,7 +44,8 @@ inline runtime_options copies_always(uint64_t slots = 1, uint64_t largest_bytes 
     o.min_offload_bytes = 1;
     o.source_bytes = k_none_bytes;
     o.max_activation_bytes = largest_bytes;
-    const uint64_t slot_bytes = (largest_bytes + staging::k_alignment - 1) / staging::k_alignment * staging::k_alignment;
+    const uint64_t slot_bytes =
+        (largest_bytes + staging::k_alignment - 1) / staging::k_alignment * staging::k_alignment;
     o.staging_bytes = slots * slot_bytes + staging::k_alignment;
     o.device_budget_bytes = o.staging_bytes + 4 * largest_bytes;
     return o;

@@ -338,6 +338,53 @@ TEST(wiring, G7_a_byte_flipped_on_the_way_back_is_found_and_named) {
     }
 }
 
+// A home stream that is far behind the lanes has not summed the source yet: that is no mismatch, and what it is going
+// to read is not written before.
+TEST(wiring, G7_no_alarm_while_the_home_stream_is_behind) {
+    runtime_options core = copies_always();
+    core.verify = true;
+    session s(core);
+    const ebb_stream compute = s.stream();
+    const ebb_stream home = s.stream();
+    const ebb_stream consumer = s.stream();
+    stream_gate &slow = s.gate();
+    std::byte *data = s.alloc(k_unit_bytes);  // not x's, which is free behind the home stream only
+    s.stand(home, slow);
+    ebb_offload_args args{};
+    args.home = &home;
+    const session::saved x = s.save(compute, "x", k_unit_bytes, args);
+    s.read_back(x, consumer);
+    s.sync(consumer);
+    EBB_EXPECT_OK(ebb_progress(s.runtime()));
+
+    // Staged: the source is a slot of ours, the only one, and wanted for the next reload.
+    s.launch(compute, [data] { fill_pattern(data, k_unit_bytes, 77); });
+    args.struct_size = sizeof(args);
+    args.name = "staged";
+    args.data = data;
+    args.size_bytes = k_unit_bytes;
+    args.producers = &compute;
+    args.producer_count = 1;
+    ebb_offload_info info{};
+    info.struct_size = sizeof(info);
+    s.device().clear();
+    EBB_ASSERT_OK(ebb_offload_staged(s.runtime(), &args, &info));
+    s.read_back(x, consumer);
+    const stream_order order = s.order();
+    size_t summed = 0;
+    while (summed < order.size() && order[summed].kind != call_kind::checksum) {
+        ++summed;
+    }
+    ASSERT_LT(summed, order.size());
+    EXPECT_TRUE(order.behind(order.copies(copy_direction::h2d).at(0), summed));
+    slow.let();
+    s.drain();
+    EBB_EXPECT_OK(ebb_progress(s.runtime()));
+    EBB_EXPECT_OK(ebb_release(s.runtime(), info.activation));
+    s.release(x);
+    EBB_EXPECT_OK(ebb_host_free(s.runtime(), data));
+}
+
 // Before the bytes are used: who waits for them is told.
 TEST(wiring, G7_who_waits_for_damaged_bytes_is_told) {
     runtime_options core = copies_always();
