@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -12,7 +13,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <algorithm>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -26,14 +26,14 @@
 
 namespace ebb::test {
 
-#define EBB_ASSERT_OK(call)                                                                       \
-    do {                                                                                          \
-        const ebb_status ebb_test_status = (call);                                                \
+#define EBB_ASSERT_OK(call)                                                                                 \
+    do {                                                                                                    \
+        const ebb_status ebb_test_status = (call);                                                          \
         ASSERT_EQ(ebb_test_status, EBB_OK) << ebb_status_name(ebb_test_status) << ": " << ebb_last_error(); \
     } while (false)
-#define EBB_EXPECT_OK(call)                                                                       \
-    do {                                                                                          \
-        const ebb_status ebb_test_status = (call);                                                \
+#define EBB_EXPECT_OK(call)                                                                                 \
+    do {                                                                                                    \
+        const ebb_status ebb_test_status = (call);                                                          \
         EXPECT_EQ(ebb_test_status, EBB_OK) << ebb_status_name(ebb_test_status) << ": " << ebb_last_error(); \
     } while (false)
 
@@ -97,7 +97,9 @@ private:
 };
 
 // Fills or checks a pattern that depends on a seed and the position.
-inline uint64_t pattern(uint64_t seed, uint64_t word) { return (seed + 1) * 0x9E3779B97F4A7C15ULL + word * 0xBF58476D1CE4E5B9ULL; }
+inline uint64_t pattern(uint64_t seed, uint64_t word) {
+    return (seed + 1) * 0x9E3779B97F4A7C15ULL + word * 0xBF58476D1CE4E5B9ULL;
+}
 
 inline void fill_pattern(void *data, uint64_t size_bytes, uint64_t seed) {
     auto *bytes = static_cast<unsigned char *>(data);
@@ -132,8 +134,8 @@ public:
         device_ = dev.get();
         host_device *host = &dev->host();
         options_.core.lent_allocator = options_.allocator != nullptr;
-        result<ebb_runtime *> made =
-            capi::make_runtime(std::move(dev), host, options_.core, logger(quiet, nullptr, log_level::error), options_.allocator);
+        result<ebb_runtime *> made = capi::make_runtime(std::move(dev), host, options_.core,
+                                                        logger(quiet, nullptr, log_level::error), options_.allocator);
         EXPECT_TRUE(made.ok()) << made.why().text();
         runtime_ = made.ok() ? std::move(made).value() : nullptr;
         if (runtime_ != nullptr) {

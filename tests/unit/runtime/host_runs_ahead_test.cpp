@@ -15,8 +15,12 @@ namespace {
 constexpr uint64_t k_unit_bytes = 64 * 1024;
 constexpr uint64_t k_layers = 8;
 
-std::string layer_name(uint64_t l) { return "layer." + std::to_string(l); }
-uint64_t gate_bytes(uint64_t l) { return k_unit_bytes * (1 + l % 3); }
+std::string layer_name(uint64_t l) {
+    return "layer." + std::to_string(l);
+}
+uint64_t gate_bytes(uint64_t l) {
+    return k_unit_bytes * (1 + l % 3);
+}
 
 void forward_all(rig &r, uint64_t micro_batch = 0, uint64_t stage = 0, uint64_t skipped = ~uint64_t{0}) {
     for (uint64_t l = 0; l < k_layers; ++l) {
