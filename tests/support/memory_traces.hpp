@@ -33,7 +33,7 @@ inline step llama_405b() {
     constexpr uint64_t k_tokens = 2 * 8192;
     step s;
     for (int layer = 0; layer < 126; ++layer) {
-        for (const uint64_t width : {16384, 16384, 1024, 1024, 16384, 16384, 53248, 53248}) {
+        for (const uint64_t width : {16384U, 16384U, 1024U, 1024U, 16384U, 16384U, 53248U, 53248U}) {
             s.allocate(width * k_tokens * k_bf16_bytes);
         }
     }
