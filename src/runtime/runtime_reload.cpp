@@ -286,7 +286,7 @@ status runtime::copy_to_caller(index i, std::byte *data, stream_id consumer) {
         waits_.push_back(free_at.value());
         ticket slot_point = body.h2d;
         if (status s = copy_into(body, data, waits_); !s.ok()) {
-            return after_failed_reload(body, consumer, std::move(s));
+            return after_failed_reload(body, consumer, s);
         }
         body.last_reload = body.h2d;
         body.h2d = slot_point;  // no slot was filled
@@ -297,7 +297,7 @@ status runtime::copy_to_caller(index i, std::byte *data, stream_id consumer) {
     if (!body.source_held && !body.has_slot) {
         waits_.clear();
         if (status s = copy_part(body, view, data, free_at.value()); !s.ok()) {
-            return after_failed_reload(body, consumer, std::move(s));
+            return after_failed_reload(body, consumer, s);
         }
         return wait_exposed(consumer, body.last_reload, view.name);
     }
@@ -305,7 +305,7 @@ status runtime::copy_to_caller(index i, std::byte *data, stream_id consumer) {
 }
 
 // What was enqueued may still write the caller's memory: what the consumer runs next comes behind it.
-status runtime::after_failed_reload(activation &body, stream_id consumer, status why) {
+status runtime::after_failed_reload(activation &body, stream_id consumer, const status &why) {
     ticket_set behind;
     status ordered = after_failed_copy(copy_direction::h2d, behind);
     if (ordered.ok()) {
