@@ -60,11 +60,11 @@ fi
 
 targets=()
 for name in "${chosen[@]}"; do
-    if [ "$name" = train_modes ]; then
-        targets+=(train_transformer)
-    else
-        targets+=("${name}_bench")
-    fi
+    case $name in
+        train_modes) targets+=(train_transformer) ;;
+        arena_*) targets+=(arena_bench) ;;
+        *) targets+=("${name}_bench") ;;
+    esac
 done
 
 cd "$root"
