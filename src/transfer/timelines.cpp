@@ -120,8 +120,8 @@ status timelines::grow(line &l) {
         }
         ring[s % new_size] = event.value();
     }
-    EBB_CHECK(old_size != 0 || l.completed == l.issued);
     for (uint64_t s = l.completed + 1; s <= l.issued; ++s) {
+        EBB_CHECK(old_size != 0);
         ring[s % new_size] = l.ring[s % old_size];
     }
     l.ring = std::move(ring);
