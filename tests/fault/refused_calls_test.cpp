@@ -8,6 +8,7 @@
 #include <list>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "fault_session.hpp"
@@ -286,53 +287,65 @@ private:
     int read_back_ = 0;
 };
 
+struct named_options {
+    const char *name;
+    runtime_options core;
+};
+
 // Few slots and a tight budget, so that there are copies, prefetches, handed-back sources and reloads without a slot.
-std::vector<runtime_options> option_sets() {
+std::vector<named_options> option_sets() {
     runtime_options tight;
     tight.min_offload_bytes = 1;
     tight.max_activation_bytes = 2 * k_small_bytes;
     tight.staging_bytes = 3 * k_small_bytes;
     tight.device_budget_bytes = 7 * k_small_bytes;
     tight.chunk_bytes = k_small_bytes / 2;
-    runtime_options learned;  // sizes and budget are learned; two lanes
+    runtime_options learned;  // sizes and budget
     learned.min_offload_bytes = 1;
     learned.lanes = 2;
     learned.sample_every = 1;
-    runtime_options checked = tight;
-    checked.verify = true;
-    checked.source_bytes = k_none_bytes;
-    return {tight, learned, checked};
+    runtime_options verified = tight;
+    verified.verify = true;
+    verified.source_bytes = k_none_bytes;
+    return {{"tight", tight}, {"learned", learned}, {"verified", verified}};
 }
 
 constexpr uint64_t k_most_calls = 5000;  // far more than a run makes
 
-class refused_calls : public ::testing::TestWithParam<size_t> {};
+// Which calls, with which options, and whether only the nth is refused or all from there on.
+using refusal_case = std::tuple<size_t, size_t, bool>;
+class refused_calls : public ::testing::TestWithParam<refusal_case> {};
 
-TEST_P(refused_calls, of_each_kind_in_turn) {
-    const auto kind = static_cast<call_kind>(GetParam());
-    for (const runtime_options &core : option_sets()) {
-        for (const uint64_t times : {uint64_t{1}, fault_device::k_for_good}) {
-            uint64_t nth = 1;
-            for (; nth < k_most_calls; ++nth) {
-                SCOPED_TRACE(std::string(call_kind_name(kind)) + ", call " + std::to_string(nth) +
-                             (times == 1 ? "" : " and all that follow") + (core.verify ? ", verified" : ""));
-                const stubborn_run run(core, times != 1, [&](fault_device &fault) { fault.refuse(kind, nth, times); });
-                if (!run.any_refused() || HasFailure()) {
-                    break;
-                }
-            }
-            EXPECT_LT(nth, k_most_calls);
+TEST_P(refused_calls, the_nth_for_every_n) {
+    const auto kind = static_cast<call_kind>(std::get<0>(GetParam()));
+    const runtime_options core = option_sets()[std::get<1>(GetParam())].core;
+    const bool for_good = std::get<2>(GetParam());
+    uint64_t nth = 1;
+    for (; nth < k_most_calls; ++nth) {
+        SCOPED_TRACE("call " + std::to_string(nth) + (for_good ? " and all that follow" : ""));
+        const stubborn_run run(core, for_good, [&](fault_device &fault) {
+            fault.refuse(kind, nth, for_good ? fault_device::k_for_good : 1);
+        });
+        if (!run.any_refused() || HasFailure()) {
+            break;
         }
     }
+    EXPECT_LT(nth, k_most_calls);
 }
 
-INSTANTIATE_TEST_SUITE_P(fault, refused_calls, ::testing::Range(size_t{0}, k_call_kinds),
-                         [](const auto &at) { return std::string(call_kind_name(static_cast<call_kind>(at.param))); });
+INSTANTIATE_TEST_SUITE_P(fault, refused_calls,
+                         ::testing::Combine(::testing::Range(size_t{0}, k_call_kinds),
+                                            ::testing::Range(size_t{0}, option_sets().size()), ::testing::Bool()),
+                         [](const auto &at) {
+                             return std::string(call_kind_name(static_cast<call_kind>(std::get<0>(at.param)))) + "_" +
+                                    option_sets()[std::get<1>(at.param)].name +
+                                    (std::get<2>(at.param) ? "_for_good" : "_once");
+                         });
 
 class broken_device : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(broken_device, after_each_number_of_calls) {
-    const runtime_options core = option_sets()[GetParam()];
+    const runtime_options core = option_sets()[GetParam()].core;
     uint64_t calls = 0;
     for (; calls < k_most_calls; ++calls) {
         SCOPED_TRACE("broken after " + std::to_string(calls) + " calls");
@@ -345,12 +358,13 @@ TEST_P(broken_device, after_each_number_of_calls) {
     EXPECT_GT(calls, 20U);
 }
 
-INSTANTIATE_TEST_SUITE_P(fault, broken_device, ::testing::Range(size_t{0}, option_sets().size()));
+INSTANTIATE_TEST_SUITE_P(fault, broken_device, ::testing::Range(size_t{0}, option_sets().size()),
+                         [](const auto &at) { return std::string(option_sets()[at.param].name); });
 
 // The run itself is right: with no fault, every activation comes back and no call fails.
 TEST(undisturbed_run, brings_everything_back) {
-    for (const runtime_options &core : option_sets()) {
-        const stubborn_run run(core, false, [](fault_device &) {});
+    for (const named_options &each : option_sets()) {
+        const stubborn_run run(each.core, false, [](fault_device &) {});
         EXPECT_FALSE(run.any_refused());
         EXPECT_GT(run.read_back(), 20);
         EXPECT_EQ(run.statuses().count(EBB_DEVICE_ERROR), 0U);
