@@ -47,6 +47,33 @@ pinned_arena::~pinned_arena() {
 
 // ---- Blocks --------------------------------------------------------------------------------------------------
 
+void pinned_arena::add_unused_block() {
+    EBB_CHECK(blocks_.size() < k_none);
+    blocks_.emplace_back();
+    unused_blocks_ = static_cast<uint32_t>(blocks_.size() - 1);
+}
+
+inline pinned_arena::block_id pinned_arena::new_block(uint64_t size_bytes, sub_allocator::segment_id first) {
+    if (unused_blocks_ == k_none) {
+        add_unused_block();
+    }
+    const block_id id = unused_blocks_;
+    unused_blocks_ = blocks_[id].more;
+    blocks_[id] = {size_bytes, first, k_none, 1};
+    return id;
+}
+
+inline void pinned_arena::count_block(uint64_t size_bytes, uint32_t extents) noexcept {
+    ++statistics_.block_count;
+    statistics_.extent_count += extents;
+    statistics_.requested_bytes += size_bytes;
+    statistics_.requested_peak_bytes = std::max(statistics_.requested_peak_bytes, statistics_.requested_bytes);
+    if (statistics_.mapped_bytes == statistics_.mapped_peak_bytes) {
+        statistics_.requested_at_mapped_peak_bytes =
+            std::max(statistics_.requested_at_mapped_peak_bytes, statistics_.requested_bytes);
+    }
+}
+
 pinned_arena::block_id pinned_arena::allocate_block(uint64_t size_bytes, std::vector<ticket> &waits) {
     EBB_CHECK(size_bytes > 0);
     const uint64_t rounded_bytes = round_up(size_bytes);
@@ -84,18 +111,6 @@ pinned_arena::block_id pinned_arena::allocate_with_growth(uint64_t size_bytes, u
     return id;
 }
 
-pinned_arena::block_id pinned_arena::new_block(uint64_t size_bytes, sub_allocator::segment_id first) {
-    if (unused_blocks_ == k_none) {
-        EBB_CHECK(blocks_.size() < k_none);
-        blocks_.emplace_back();
-        unused_blocks_ = static_cast<uint32_t>(blocks_.size() - 1);
-    }
-    const block_id id = unused_blocks_;
-    unused_blocks_ = blocks_[id].more;
-    blocks_[id] = {size_bytes, first, k_none, 1};
-    return id;
-}
-
 // Appends to the block's list behind `last` (k_none: right behind the record). Returns the new end of the list.
 uint32_t pinned_arena::add_extent(block_id id, uint32_t last, sub_allocator::segment_id segment) {
     if (unused_extents_ == k_none) {
@@ -108,17 +123,6 @@ uint32_t pinned_arena::add_extent(block_id id, uint32_t last, sub_allocator::seg
     (last == k_none ? blocks_[id].more : extents_[last].next) = index;
     ++blocks_[id].extent_count;
     return index;
-}
-
-void pinned_arena::count_block(uint64_t size_bytes, uint32_t extents) noexcept {
-    ++statistics_.block_count;
-    statistics_.extent_count += extents;
-    statistics_.requested_bytes += size_bytes;
-    statistics_.requested_peak_bytes = std::max(statistics_.requested_peak_bytes, statistics_.requested_bytes);
-    if (statistics_.mapped_bytes == statistics_.mapped_peak_bytes) {
-        statistics_.requested_at_mapped_peak_bytes =
-            std::max(statistics_.requested_at_mapped_peak_bytes, statistics_.requested_bytes);
-    }
 }
 
 void pinned_arena::free(block_id id, const ticket_set &last_uses) {

@@ -123,6 +123,7 @@ private:
     void note_refused_growth(uint64_t size_bytes, refusal_kind kind, uint64_t limit_bytes);
     [[nodiscard]] status growth_failure(uint64_t wanted_bytes) const;
 
+    void add_unused_block();
     block_id new_block(uint64_t size_bytes, sub_allocator::segment_id first);
     uint32_t add_extent(block_id id, uint32_t last, sub_allocator::segment_id segment);
     void count_block(uint64_t size_bytes, uint32_t extents) noexcept;
