@@ -18,8 +18,8 @@ def report(**times):
     entries = []
     for name, (values, extra) in times.items():
         for value in values:
-            entries.append({"name": name, "run_name": name, "run_type": "iteration", "real_time": value, "time_unit": "ns", **extra})
-        entries.append({"name": name + "_median", "run_name": name, "run_type": "aggregate", "real_time": 1e9, "time_unit": "ns"})
+            entries.append({"name": name, "run_name": name, "run_type": "iteration", "cpu_time": value, "time_unit": "ns", **extra})
+        entries.append({"name": name + "_median", "run_name": name, "run_type": "aggregate", "cpu_time": 1e9, "time_unit": "ns"})
     return {"context": {}, "benchmarks": entries}
 
 
