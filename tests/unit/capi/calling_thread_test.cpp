@@ -169,7 +169,7 @@ TEST_F(calling_thread, a_device_that_breaks_while_it_waits_ends_the_wait) {
     EBB_EXPECT_STATUS(ebb_wait(runtime_, a), EBB_DEVICE_ERROR);
     device_->fault().clear();
     let_all_pass();
-    EBB_EXPECT_STATUS(ebb_progress(runtime_), EBB_DEVICE_ERROR);  // looking at the timings had failed, too
+    EBB_EXPECT_OK(ebb_progress(runtime_));  // it was told once
     EBB_EXPECT_OK(ebb_wait(runtime_, a));
     EXPECT_TRUE(has_pattern(own, k_size, b.seed));
 }
