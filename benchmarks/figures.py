@@ -84,7 +84,10 @@ class Measurements:
         return all(field in entry for entry in self.samples[name])
 
     def nanoseconds(self, name):
-        """Per operation where the benchmark counts them (items), else per iteration."""
+        """Processor time, per operation where the benchmark counts them (items), else per iteration.
+
+        What is asked for nanoseconds runs on one thread and never waits, so the time of others on the machine is left out.
+        """
         if name in self.samples and self.has(name, "items_per_second"):
             return 1e9 / self.median(name, "items_per_second")
         # One thread's own cost: what other programs on the machine take meanwhile does not count.
@@ -177,8 +180,9 @@ def train_figures(runs):
 
 
 def run_program(command, what):
-    process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
     if process.returncode != 0:
+        sys.stderr.write(process.stderr)
         raise Failure(f"{what} ended with status {process.returncode}")
     return process.stdout
 

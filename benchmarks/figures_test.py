@@ -183,7 +183,7 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(written["context"]["benchmarks"]["train_modes"], {"layers": 8})
 
     def test_a_program_that_fails_is_a_failure_and_writes_nothing(self):
-        status, printed, said, written = self.run_main("import sys\nsys.exit(3)\n", "--quick", "lane_copy")
+        status, printed, said, written = self.run_main("import sys\nprint('no room', file=sys.stderr)\nsys.exit(3)\n", "--quick", "lane_copy")
         self.assertEqual(status, 1)
         self.assertIn("lane_copy_bench ended with status 3", said)
         self.assertEqual(printed, "")
