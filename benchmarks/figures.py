@@ -253,13 +253,15 @@ def machine_context(bin_dir, quick):
     cache = bin_dir.parent / "CMakeCache.txt"
     commit = subprocess.run(["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"], capture_output=True,
                             text=True, check=False).stdout.strip() if has_git() else ""
+    build_type = first_match(cache, r"^CMAKE_BUILD_TYPE:\w+=(.*)$") or ""
     return {
         "processor": first_match("/proc/cpuinfo", r"^model name\s*: (.*)$") or platform.processor(),
         "processors": os.cpu_count(),
         "memory_bytes": int(memory_kib) * 1024 if memory_kib else None,
         "system": f"{platform.system()} {platform.release()}",
         "compiler": first_match(cache, r"^CMAKE_CXX_COMPILER:\w+=(.*)$"),
-        "flags": first_match(cache, r"^CMAKE_CXX_FLAGS_RELEASE:\w+=(.*)$"),
+        "build_type": build_type or None,
+        "flags": first_match(cache, rf"^CMAKE_CXX_FLAGS_{build_type.upper()}:\w+=(.*)$"),
         "load_average": list(os.getloadavg()),
         "commit": commit or None,
         "quick": quick,
@@ -311,7 +313,7 @@ def main(arguments):
     except (Failure, OSError, ValueError, KeyError) as failure:
         print(f"figures: {failure}", file=sys.stderr)
         return 1
-    print(f"{context['processors']} x {context['processor']}, {context['system']}, {context['flags'] or 'unknown flags'}")
+    print(f"{context['processors']} x {context['processor']}, {context['system']}, {context['build_type']} {context['flags']}")
     print(table(figures))
     if options.out:
         options.out.write_text(json.dumps({"context": context, "figures": figures}, indent=2) + "\n")

@@ -185,6 +185,7 @@ class ProgramTest(unittest.TestCase):
     def test_a_program_that_fails_is_a_failure_and_writes_nothing(self):
         status, printed, said, written = self.run_main("import sys\nprint('no room', file=sys.stderr)\nsys.exit(3)\n", "--quick", "lane_copy")
         self.assertEqual(status, 1)
+        self.assertIn("no room", said)
         self.assertIn("lane_copy_bench ended with status 3", said)
         self.assertEqual(printed, "")
         self.assertIsNone(written)
