@@ -57,6 +57,7 @@ struct activation {
     bool counted_given_up = false;  // of the storage's bytes, see storage_index
     bool stuck = false;             // the device refused a wait: its source is kept until close
     bool staged = false;            // the source is a slot of ours
+    bool block_lost = false;        // it may be read behind a point that could not be had: not used again before close
     bool unclaimed = false;         // prefetched and in that list
     bool in_storage_index = false;
 

@@ -232,7 +232,7 @@ private:
     status copy_to_caller(index i, std::byte *data, stream_id consumer);
     status wait_exposed(stream_id consumer, ticket point, uint32_t name);
     status after_failed_reload(activation &body, stream_id consumer, const status &why);
-    status keep_block_behind(activation &body, const ticket_set &readers);
+    void keep_block_behind(activation &body, const ticket_set &readers);
     status copy_part(activation &body, const activation &view, std::byte *data, ticket free_at);
     status copy_on_device(index b, const activation &view, std::byte *data, stream_id consumer, ticket free_at);
     status end_claim(index c, stream_id last);

@@ -79,7 +79,9 @@ void runtime::end_body(index i) {
         give_up(i);
     }
     if (a.has_block) {
-        arena_->free(a.block, a.copies);
+        if (!a.block_lost) {
+            arena_->free(a.block, a.copies);
+        }
         a.has_block = false;
     }
     if (a.claims != 0) {

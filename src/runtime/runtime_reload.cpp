@@ -141,10 +141,12 @@ status runtime::copy_in(activation &body) {
         // The slot may still be written by what was enqueued: it is not used again unless a later point is had.
         ticket_set behind;
         if (after_failed_copy(copy_direction::h2d, behind).ok()) {
-            remember(keep_block_behind(body, behind));
+            keep_block_behind(body, behind);
             body.readers = behind;
             body.h2d = {};
             release_slot(body);
+        } else {
+            body.block_lost = true;
         }
         body.has_slot = false;
         return {s.code(), fmt::format("reload of '{}': {}", describe(body), s.text())};
@@ -309,18 +311,23 @@ status runtime::after_failed_reload(activation &body, stream_id consumer, const 
     ticket_set behind;
     status ordered = after_failed_copy(copy_direction::h2d, behind);
     if (ordered.ok()) {
-        remember(keep_block_behind(body, behind));
+        keep_block_behind(body, behind);
         ordered = lines_.wait(consumer, behind);
+    } else {
+        body.block_lost = true;
     }
     const char *advice = ordered.ok() ? "" : "; its memory may still be written: keep it until the runtime is closed";
     return {why.code(), fmt::format("reload of '{}': {}{}", describe(body), why.text(), advice)};
 }
 
-status runtime::keep_block_behind(activation &body, const ticket_set &readers) {
+// A point that cannot be added is a reader that nobody will wait for: the block is not used again.
+void runtime::keep_block_behind(activation &body, const ticket_set &readers) {
     for (const ticket t : readers) {
-        EBB_TRY(lines_.add(body.copies, t));
+        if (status s = lines_.add(body.copies, t); !s.ok()) {
+            remember_failure(std::move(s));
+            body.block_lost = true;
+        }
     }
-    return {};
 }
 
 status runtime::wait_exposed(stream_id consumer, ticket point, uint32_t name) {
