@@ -6,6 +6,7 @@ option(EBB_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(EBB_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(EBB_INSTALL "Generate the install rules" ${PROJECT_IS_TOP_LEVEL})
 option(EBB_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" ${PROJECT_IS_TOP_LEVEL})
+option(EBB_UNITY_BUILD "Compile each part of the library as one source: faster code, and a faster build from nothing" ON)
 set(EBB_SANITIZE "" CACHE STRING "Sanitizers to build with: empty, address,undefined or thread")
 
 # BUILD_SHARED_LIBS decides when it is given; declaring it as an option here would set it for the parent too.

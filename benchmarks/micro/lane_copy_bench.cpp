@@ -117,7 +117,9 @@ void lane_copy_ours(benchmark::State &state) {
         for (const route &each : where.routes()) {
             ebb::lanes::transfer transfer = lanes->begin(each.direction);
             check(transfer.copy(each.destination, each.source, k_bytes));
-            EBB_CHECK(all.add(value_of(transfer.finish())));
+            ebb::ticket copied;
+            check(transfer.finish(copied));
+            EBB_CHECK(all.add(copied));
         }
         for (const ebb::ticket done : all) {
             check(lines.synchronize(done));

@@ -17,6 +17,8 @@ public:
     name_table();
 
     node intern(node parent, std::string_view text);
+    // k_root when it is not known.
+    [[nodiscard]] node find(node parent, std::string_view text) const noexcept;
     [[nodiscard]] const std::string &path(node n) const noexcept { return nodes_[n].path; }
     [[nodiscard]] node parent(node n) const noexcept { return nodes_[n].parent; }
     [[nodiscard]] uint32_t size() const noexcept { return static_cast<uint32_t>(nodes_.size()); }
@@ -29,6 +31,8 @@ private:
         std::string path;
     };
 
+    // Of that name, or the empty one where it would go.
+    [[nodiscard]] size_t bucket_of(node parent, std::string_view text, uint64_t hash) const noexcept;
     void rehash(size_t bucket_count);
 
     std::vector<entry> nodes_;

@@ -36,7 +36,6 @@ status check_device(const device_info &info, const ebb_offload_args &a) {
 }
 
 status check_args(const ebb_offload_args &a) {
-    EBB_TRY(check_name(a.name, "args->name"));
     if (a.data == nullptr && a.size_bytes != 0) {
         return {code::invalid_argument, fmt::format("args->data is null, but size_bytes is {}", a.size_bytes)};
     }
@@ -62,11 +61,9 @@ status check_args(const ebb_offload_args &a) {
     return {};
 }
 
-offload_request to_request(const ebb_runtime &r, const ebb_offload_args &a) {
+offload_request to_request(const ebb_offload_args &a) {
     static_assert(sizeof(ebb_stream) == sizeof(stream_id));
     offload_request q;
-    q.scope = current_scope(r);
-    q.name = a.name;
     q.data = a.data;
     q.size_bytes = a.size_bytes;
     q.producers = reinterpret_cast<const stream_id *>(a.producers);
@@ -87,15 +84,17 @@ offload_request to_request(const ebb_runtime &r, const ebb_offload_args &a) {
 
 }  // namespace
 
-status read_offload_args(const ebb_offload_args *args, ebb_offload_args &known) {
-    return read_struct(args, "args", k_first_offload_args, known);
+status read_offload_args(const ebb_offload_args *args, ebb_offload_args &copy, const ebb_offload_args *&known) {
+    return read_struct(args, "args", k_first_offload_args, copy, known);
 }
 
 status offload_checked(entry &e, ebb_runtime &r, const ebb_offload_args &args, bool staged, ebb_offload_info *info) {
     EBB_TRY(check_out_struct(info, "info", k_first_offload_info));
     EBB_TRY(check_args(args));
     EBB_TRY(check_device(r.device->info(), args));
-    offload_request request = to_request(r, args);
+    offload_request request = to_request(args);
+    request.scope = current_scope(r);
+    EBB_TRY(find_name(e.core().names(), request.scope, args.name, "args->name", request.name));
     request.staged = staged;
     offload_outcome outcome;
     if (staged && r.has_allocator && args.size_bytes != 0) {
@@ -133,26 +132,28 @@ status reload_checked(entry &e, ebb_runtime &r, uint64_t activation, stream_id c
 
 ebb_status ebb_offload(ebb_runtime *runtime, const ebb_offload_args *args, ebb_offload_info *info) {
     return on_runtime(runtime, [&](entry &e) -> status {
-        ebb_offload_args known{};
-        EBB_TRY(read_offload_args(args, known));
-        return offload_checked(e, *runtime, known, false, info);
+        ebb_offload_args copy;
+        const ebb_offload_args *known = nullptr;
+        EBB_TRY(read_offload_args(args, copy, known));
+        return offload_checked(e, *runtime, *known, false, info);
     });
 }
 
 ebb_status ebb_offload_staged(ebb_runtime *runtime, const ebb_offload_args *args, ebb_offload_info *info) {
     return on_runtime(runtime, [&](entry &e) -> status {
-        ebb_offload_args known{};
-        EBB_TRY(read_offload_args(args, known));
-        if (known.deleter != nullptr || known.deleter_context != nullptr) {
+        ebb_offload_args copy;
+        const ebb_offload_args *known = nullptr;
+        EBB_TRY(read_offload_args(args, copy, known));
+        if (known->deleter != nullptr || known->deleter_context != nullptr) {
             return {code::invalid_argument,
                     "args->deleter must be null in the staged form: the memory stays the caller's"};
         }
-        if (known.producers != nullptr && known.producer_count != 0 &&
-            known.producers[0] == EBB_STREAM_CALLING_THREAD) {
+        if (known->producers != nullptr && known->producer_count != 0 &&
+            known->producers[0] == EBB_STREAM_CALLING_THREAD) {
             return {code::invalid_argument,
                     "args->producers[0] is the calling thread: the staged copy needs a stream to run on"};
         }
-        return offload_checked(e, *runtime, known, true, info);
+        return offload_checked(e, *runtime, *known, true, info);
     });
 }
 

@@ -5,7 +5,7 @@
 
 namespace ebb::capi {
 
-status read_offload_args(const ebb_offload_args *args, ebb_offload_args &known);
+status read_offload_args(const ebb_offload_args *args, ebb_offload_args &copy, const ebb_offload_args *&known);
 status offload_checked(entry &e, ebb_runtime &r, const ebb_offload_args &args, bool staged, ebb_offload_info *info);
 status reload_checked(entry &e, ebb_runtime &r, uint64_t activation, stream_id consumer, reload_outcome &outcome);
 

@@ -140,8 +140,10 @@ void fill_exported(const ebb_runtime &r, const tensor_shape *shape, const reload
 ebb_status ebb_offload_dlpack(ebb_runtime *runtime, const ebb_offload_args *args,
                               struct DLManagedTensorVersioned *tensor, ebb_offload_info *info) {
     return on_runtime(runtime, [&](entry &e) -> status {
-        ebb_offload_args known{};
-        EBB_TRY(read_offload_args(args, known));
+        ebb_offload_args copy;
+        const ebb_offload_args *given = nullptr;
+        EBB_TRY(read_offload_args(args, copy, given));
+        ebb_offload_args known = *given;
         EBB_TRY(check_plain(known));
         if (tensor == nullptr) {
             return {code::invalid_argument, "tensor is null"};

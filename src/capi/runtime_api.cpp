@@ -126,12 +126,12 @@ ebb_status ebb_runtime_create(const ebb_runtime_options *options, ebb_runtime **
         if (runtime == nullptr) {
             return {code::invalid_argument, "runtime is null: it is where the new runtime is written"};
         }
-        ebb_runtime_options known{};
-        known.struct_size = sizeof(known);
+        ebb_runtime_options copy{};
+        const ebb_runtime_options *known = &copy;
         if (options != nullptr) {
-            EBB_TRY(read_struct(options, "options", k_first_options, known));
+            EBB_TRY(read_struct(options, "options", k_first_options, copy, known));
         }
-        result<ebb_runtime *> made = create(known);
+        result<ebb_runtime *> made = create(*known);
         if (!made.ok()) {
             return made.why();
         }
@@ -155,12 +155,15 @@ ebb_status ebb_runtime_close(ebb_runtime *runtime, uint32_t flags) {
         {
             entry e(*runtime);
             if (e.core().live_activations() != 0 && (flags & EBB_CLOSE_FORCE) == 0) {
-                return e.leave({code::busy, fmt::format("{} activations are live, one of them {}: release them, or "
-                                                        "close with EBB_CLOSE_FORCE",
-                                                        e.core().live_activations(), e.core().describe_a_live_one())});
+                outcome = {code::busy,
+                           fmt::format("{} activations are live, one of them {}: release them, or close with "
+                                       "EBB_CLOSE_FORCE",
+                                       e.core().live_activations(), e.core().describe_a_live_one())};
+                e.leave();
+                return outcome;
             }
             outcome = e.core().shut_down();
-            static_cast<void>(e.leave({}));
+            e.leave();
         }
         // Tensors that are still out only touch the queue, which they share.
         std::unique_ptr<ebb_runtime> ended(runtime);

@@ -109,18 +109,9 @@ void release_queue::recycle_tensor(exported_tensor *tensor) noexcept {
     }
 }
 
-entry::entry(ebb_runtime &r) : r_(r), lock_(r.mutex) {
-    apply_queue();
-}
-
-entry::~entry() = default;
-
 // Ends that other threads asked for. A stale handle there is a caller's error with nobody to return it to: the
 // next call that reports background failures names it.
 void entry::apply_queue() {
-    if (r_.queue->empty()) {
-        return;
-    }
     r_.queue->take(r_.taken);
     for (const release_queue::item &i : r_.taken) {
         status s = i.is_claim ? core().give_back_on_consumer(i.handle) : core().release(i.handle);
@@ -135,9 +126,6 @@ void entry::apply_queue() {
 void entry::run_due() {
     constexpr uint32_t k_batch = 4;
     constexpr uint32_t k_deepest = 4;
-    if (!core().has_due()) {
-        return;  // most calls: before the batch is cleared
-    }
     due_call calls[k_batch];
     while (core().has_due() && outside::depth(r_) < k_deepest) {
         const uint32_t count = core().take_due(calls, k_batch);
@@ -154,9 +142,6 @@ void entry::run_due() {
 }
 
 void entry::run_notes() {
-    if (!core().has_notes()) {
-        return;
-    }
     std::string note;
     while (core().take_note(note)) {
         const outside callback(r_, lock_);
@@ -191,23 +176,21 @@ void entry::supply_now(uint64_t footprint_bytes, stream_id home) {
     }
 }
 
-status entry::leave(status outcome) {
-    // Calls from inside a callback leave this to the outer one: the allocator may be what is calling.
-    if (r_.has_allocator && outside::depth(r_) == 0) {
-        for (runtime::memory_wish wish = core().take_prefetch_wish();
-             wish.footprint_bytes != 0 && supply(wish.footprint_bytes, wish.home); wish = core().take_prefetch_wish()) {
-            EBB_TRY(core().settle());
-            core().discard_supply();
-        }
-        if (core().wants_available_bytes() && r_.allocator.available_bytes != nullptr) {
-            uint64_t available = 0;
-            unlocked([&] { available = r_.allocator.available_bytes(r_.allocator.context); });
-            core().note_available(available);
-        }
+// Calls from inside a callback leave this to the outer one: the allocator may be what is calling.
+void entry::use_allocator() {
+    if (outside::depth(r_) != 0) {
+        return;
     }
-    run_due();
-    run_notes();
-    return outcome;
+    for (runtime::memory_wish wish = core().take_prefetch_wish();
+         wish.footprint_bytes != 0 && supply(wish.footprint_bytes, wish.home); wish = core().take_prefetch_wish()) {
+        core().settle();
+        core().discard_supply();
+    }
+    if (core().wants_available_bytes() && r_.allocator.available_bytes != nullptr) {
+        uint64_t available = 0;
+        unlocked([&] { available = r_.allocator.available_bytes(r_.allocator.context); });
+        core().note_available(available);
+    }
 }
 
 result<ebb_runtime *> make_runtime(std::unique_ptr<device> dev, host_device *host, const runtime_options &options,
@@ -236,12 +219,18 @@ name_table::node current_scope(const ebb_runtime &r) noexcept {
     return stack == nullptr || stack->nodes.empty() ? name_table::k_root : stack->nodes.back();
 }
 
-status check_name(const char *name, const char *argument) {
+// A name that is known was right when it was new.
+status find_name(name_table &names, name_table::node scope, const char *name, const char *argument,
+                 name_table::node &node) {
     constexpr size_t k_longest = 255;
     if (name == nullptr) {
         return {code::invalid_argument, fmt::format("{} is null", argument)};
     }
     const size_t length = strnlen(name, k_longest + 1);
+    node = names.find(scope, {name, length});
+    if (node != name_table::k_root) {
+        return {};
+    }
     if (length == 0 || length > k_longest) {
         return {code::invalid_argument,
                 fmt::format("{} must have 1 to {} bytes{}", argument, k_longest, length == 0 ? ", it is empty" : "")};
@@ -250,6 +239,7 @@ status check_name(const char *name, const char *argument) {
         return {code::invalid_argument,
                 fmt::format("{} is '{}': '/' separates scopes, push a scope instead", argument, name)};
     }
+    node = names.intern(scope, {name, length});
     return {};
 }
 
@@ -260,12 +250,13 @@ using namespace ebb::capi;  // NOLINT(google-build-using-namespace)
 
 ebb_status ebb_scope_push(ebb_runtime *runtime, const char *name) {
     return on_runtime(runtime, [&](entry &e) -> status {
-        EBB_TRY(check_name(name, "name"));
+        name_table::node scope = name_table::k_root;
+        EBB_TRY(find_name(e.core().names(), current_scope(*runtime), name, "name", scope));
         scope_stack *stack = find_stack(runtime->serial);
         if (stack == nullptr) {
             stack = &make_stack(runtime->serial);
         }
-        stack->nodes.push_back(e.core().names().intern(current_scope(*runtime), name));
+        stack->nodes.push_back(scope);
         return {};
     });
 }

@@ -111,8 +111,11 @@ private:
 // One call on a runtime: locks, does what was queued, and on leaving runs the callbacks that are due with no lock held.
 class entry {
 public:
-    explicit entry(ebb_runtime &r);
-    ~entry();
+    explicit entry(ebb_runtime &r) : r_(r), lock_(r.mutex) {
+        if (!r.queue->empty()) {
+            apply_queue();
+        }
+    }
     entry(const entry &) = delete;
     entry &operator=(const entry &) = delete;
 
@@ -132,10 +135,21 @@ public:
     void supply_now(uint64_t footprint_bytes, stream_id home);
 
     // The last thing of a call: prefetches that need the allocator, then callbacks.
-    status leave(status outcome);
+    void leave() {
+        if (r_.has_allocator) {
+            use_allocator();
+        }
+        if (core().has_due()) {
+            run_due();
+        }
+        if (core().has_notes()) {
+            run_notes();
+        }
+    }
 
 private:
     void apply_queue();
+    void use_allocator();
     void run_due();
     void run_notes();
 
@@ -151,7 +165,9 @@ ebb_status on_runtime(ebb_runtime *r, Body &&body) noexcept {
             return {code::invalid_argument, "runtime is null"};
         }
         entry e(*r);
-        return e.leave(body(e));
+        status outcome = body(e);
+        e.leave();
+        return outcome;
     });
 }
 
@@ -171,6 +187,8 @@ result<ebb_runtime *> make_runtime(std::unique_ptr<device> dev, host_device *hos
 // The innermost scope of the calling thread, k_root when there is none.
 name_table::node current_scope(const ebb_runtime &r) noexcept;
 
-[[nodiscard]] status check_name(const char *name, const char *argument);
+// The node of a name below a scope; refuses what is no name.
+[[nodiscard]] status find_name(name_table &names, name_table::node scope, const char *name, const char *argument,
+                               name_table::node &node);
 
 }  // namespace ebb::capi

@@ -14,9 +14,10 @@
 
 namespace ebb::capi {
 
-// `first_bytes` is the struct's size in the first release.
+// `first_bytes` is the struct's size in the first release. `known` is afterwards a struct with all fields of this
+// library: the given one, or where that is shorter `copy`, filled with zeros. struct_size in it means nothing.
 template <class Struct>
-status read_struct(const Struct *given, const char *argument, size_t first_bytes, Struct &out) {
+status read_struct(const Struct *given, const char *argument, size_t first_bytes, Struct &copy, const Struct *&known) {
     if (given == nullptr) {
         return {code::invalid_argument, fmt::format("{} is null", argument)};
     }
@@ -36,9 +37,12 @@ status read_struct(const Struct *given, const char *argument, size_t first_bytes
                             argument, size, sizeof(Struct), i)};
         }
     }
-    out = Struct{};
-    std::memcpy(&out, given, std::min<uint64_t>(size, sizeof(Struct)));
-    out.struct_size = sizeof(Struct);
+    known = given;
+    if (size < sizeof(Struct)) {
+        copy = Struct{};
+        std::memcpy(&copy, given, size);
+        known = &copy;
+    }
     return {};
 }
 
@@ -61,7 +65,11 @@ status check_out_struct(const Struct *out, const char *argument, size_t first_by
 template <class Struct>
 void write_struct(const Struct &filled, Struct *out) {
     const uint64_t size = out->struct_size;
-    std::memcpy(out, &filled, std::min<uint64_t>(size, sizeof(Struct)));
+    if (size >= sizeof(Struct)) {
+        *out = filled;
+    } else {
+        std::memcpy(out, &filled, size);
+    }
     out->struct_size = size;
 }
 

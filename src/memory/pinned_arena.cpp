@@ -17,13 +17,13 @@ constexpr uint64_t k_step_share = 16;                   // a growth step is a si
 constexpr uint64_t k_aside_share = 12;                  // free bytes left aside by a growth: at most a twelfth
 constexpr uint32_t k_max_skips = 4096;
 
-uint64_t round_down(uint64_t bytes) {
+uint64_t page_down(uint64_t bytes) {
     return bytes & ~(k_page_bytes - 1);
 }
 
-uint64_t round_up(uint64_t bytes) {
+uint64_t page_up(uint64_t bytes) {
     constexpr uint64_t k_most_bytes = std::numeric_limits<uint64_t>::max() - (k_page_bytes - 1);
-    return round_down(std::min(bytes, k_most_bytes) + (k_page_bytes - 1));
+    return page_down(std::min(bytes, k_most_bytes) + (k_page_bytes - 1));
 }
 
 }  // namespace
@@ -32,7 +32,7 @@ pinned_arena::pinned_arena(device &dev, const pinned_arena_options &options)
     : device_(dev),
       max_slab_bytes_(options.max_slab_bytes != 0 ? options.max_slab_bytes : dev.info().slab_bytes),
       sub_(k_page_bytes) {
-    max_slab_bytes_ = std::max(round_down(max_slab_bytes_), k_page_bytes);
+    max_slab_bytes_ = std::max(page_down(max_slab_bytes_), k_page_bytes);
     statistics_.cap_bytes = options.cap_bytes != 0 ? options.cap_bytes : dev.host_room_bytes();
 }
 
@@ -76,7 +76,7 @@ inline void pinned_arena::count_block(uint64_t size_bytes, uint32_t extents) noe
 
 pinned_arena::block_id pinned_arena::allocate_block(uint64_t size_bytes, std::vector<ticket> &waits) {
     EBB_CHECK(size_bytes > 0);
-    const uint64_t rounded_bytes = round_up(size_bytes);
+    const uint64_t rounded_bytes = page_up(size_bytes);
     if (const auto piece = sub_.allocate(rounded_bytes, fit_rule::best, waits)) {
         count_block(size_bytes, 1);
         return new_block(size_bytes, piece->segment);
@@ -187,7 +187,7 @@ bool pinned_arena::make_room(uint64_t rounded_bytes) {
             if (needed_bytes == 0) {
                 return true;
             }
-            const uint64_t step_bytes = std::min(max_slab_bytes_, round_down(sub_.total_bytes() / k_step_share));
+            const uint64_t step_bytes = std::min(max_slab_bytes_, page_down(sub_.total_bytes() / k_step_share));
             const uint64_t growth_bytes = with_step ? std::max(needed_bytes, step_bytes) : needed_bytes;
             const uint64_t aside_bytes = sub_.free_bytes() + growth_bytes - rounded_bytes;
             const bool tight = aside_bytes <= (sub_.total_bytes() + growth_bytes) / k_aside_share;
@@ -299,7 +299,7 @@ status pinned_arena::growth_failure(uint64_t wanted_bytes) const {
 }
 
 status pinned_arena::reserve(uint64_t size_bytes) {
-    const uint64_t wanted_bytes = round_up(size_bytes);
+    const uint64_t wanted_bytes = page_up(size_bytes);
     if (wanted_bytes <= statistics_.mapped_bytes) {
         return {};
     }

@@ -13,7 +13,7 @@ uint64_t offset_of(const void *address) noexcept {
     return reinterpret_cast<uintptr_t>(address) & (staging::k_alignment - 1);
 }
 
-uint64_t round_down(uint64_t bytes) noexcept {
+uint64_t aligned_down(uint64_t bytes) noexcept {
     return bytes & ~(staging::k_alignment - 1);
 }
 
@@ -35,7 +35,7 @@ void staging::lend_block(void *data, uint64_t size_bytes) {
     auto *start = static_cast<std::byte *>(data);
     const uint64_t skipped_bytes = (k_alignment - offset_of(data)) & (k_alignment - 1);
     EBB_CHECK(size_bytes >= skipped_bytes + k_alignment);
-    const uint64_t usable_bytes = round_down(size_bytes - skipped_bytes);
+    const uint64_t usable_bytes = aligned_down(size_bytes - skipped_bytes);
     sub_.add_region(start + skipped_bytes, usable_bytes);
     cap_bytes_ = usable_bytes;
     block_taken_ = true;
@@ -54,7 +54,7 @@ void staging::hold(uint64_t size_bytes) noexcept {
 // ---- Slots ---------------------------------------------------------------------------------------------------
 
 uint64_t staging::slot_footprint_bytes(uint64_t size_bytes, const void *like) noexcept {
-    return round_down(offset_of(like) + size_bytes + k_alignment - 1);
+    return aligned_down(offset_of(like) + size_bytes + k_alignment - 1);
 }
 
 std::optional<staging::slot_id> staging::allocate(uint64_t size_bytes, const void *like, std::vector<ticket> &waits) {
@@ -186,7 +186,7 @@ status staging::take_block(uint64_t size_bytes) {
     block_taken_ = true;
     EBB_TRY(free_retired());
     const uint64_t wanted_bytes = std::min(size_bytes, cap_bytes_);
-    const uint64_t missing_bytes = wanted_bytes > held_bytes_ ? round_down(wanted_bytes - held_bytes_) : 0;
+    const uint64_t missing_bytes = wanted_bytes > held_bytes_ ? aligned_down(wanted_bytes - held_bytes_) : 0;
     if (missing_bytes == 0) {
         return {};
     }

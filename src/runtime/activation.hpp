@@ -48,64 +48,95 @@ enum class activation_state : uint8_t {
 
 [[nodiscard]] const char *state_name(activation_state s) noexcept;
 
+// Records are used again and again: begin() sets every field for the next activation. It assigns them one by one, in
+// the order of their declaration: clearing and copying the record as a whole costs several times as much.
 struct activation {
-    activation_state state = activation_state::kept;
-    keep_reason reason = keep_reason::none;
-    bool released = false;          // the caller has ended it; claims or views still hold it
-    bool release_asked = false;     // the caller has ended it, but others recompute from it
-    bool source_held = false;       // the deleter has not run
-    bool counted_given_up = false;  // of the storage's bytes, see storage_index
-    bool stuck = false;             // the device refused a wait: its source is kept until close
-    bool staged = false;            // the source is a slot of ours
-    bool block_lost = false;        // it may be read behind a point that could not be had: not used again before close
-    bool unclaimed = false;         // prefetched and in that list
-    bool in_storage_index = false;
-
-    uint32_t name = 0;
-    uint64_t micro_batch = 0;
-    uint64_t stage = 0;
-    uint32_t layer = 0;
-
     std::byte *data = nullptr;  // of the source; only compared and taken modulo once it is gone
     uint64_t size_bytes = 0;
     deleter_function deleter = nullptr;
     void *deleter_context = nullptr;
     stream_id home{};
 
-    ticket_set produced;  // the producers' points at the offload call
-    ticket_set readers;   // last uses of what claims gave out: of the source, or of the slot
-    ticket_set copies;    // copies out of and into the block
-    ticket d2h;
-    ticket h2d;
-    ticket last_reload;  // what ebb_wait waits for
+    uint32_t name = 0;
+    uint32_t layer = 0;
+    uint64_t micro_batch = 0;
+    uint64_t stage = 0;
+
+    activation_state state = activation_state::kept;
+    keep_reason reason = keep_reason::none;
+    bool released = false;          // the caller has ended it; claims or views still hold it
+    bool release_asked = false;     // the caller has ended it, but others recompute from it
+    bool source_held = false;       // the deleter has not run
+    bool counted_given_up = false;  // of the storage's bytes, see storage_index
+    bool staged = false;            // the source is a slot of ours
+    bool block_lost = false;        // it may be read behind a point that could not be had: not used again before close
+    bool unclaimed = false;         // prefetched and in that list
+    bool in_storage_index = false;
+    bool has_block = false;
+    bool has_slot = false;
+    bool readers_cover_copy = false;  // some reader's stream waited for h2d
 
     pinned_arena::block_id block = 0;
-    bool has_block = false;
     staging::slot_id slot = 0;
-    bool has_slot = false;
     staging::slot_id source_slot = 0;  // staged form
-
     uint32_t claims = 0;
+
+    ticket d2h;
+    ticket h2d;
+    ticket last_reload;   // what ebb_wait waits for
+    ticket_set produced;  // the producers' points at the offload call
+    ticket_set readers;   // last uses of what claims gave out: of the source, or of the slot
+    ticket_set copies;    // copies out of and into the block that nothing later covers
+
     uint32_t expected_uses = 0;            // use events that the prefetch window has passed and that have not come yet
     uint32_t prefetched_for = k_no_index;  // the use event that the slot was taken for
-
-    uint32_t entry = k_no_index;     // in the record
-    uint32_t next_use = k_no_index;  // event of the record
-    uint32_t traced = k_no_index;    // in this step's trace
+    uint32_t entry = k_no_index;           // in the record
+    uint32_t next_use = k_no_index;        // event of the record
     uint64_t traced_step = 0;
+    uint32_t traced = k_no_index;  // in this step's trace
 
     // Lists, by index into the activation table.
     uint32_t queue_previous = k_no_index, queue_next = k_no_index;  // pending sources, or unclaimed prefetches
     uint32_t parent = k_no_index;                                   // whose copy this one shares
     uint32_t first_view = k_no_index, next_view = k_no_index;       // views of this one
     uint32_t view_count = 0;
+    uint32_t storage_next = k_no_index;  // chain in the storage index
     uint64_t view_offset_bytes = 0;
     uint64_t storage_id = 0, storage_version = 0;
-    uint32_t storage_next = k_no_index;  // chain in the storage index
 
     std::vector<uint32_t> recompute_from;  // by index; they live until this is released
     uint32_t dependents = 0;
     uint32_t verify = k_no_index;  // record of the verifier
+
+    void begin() noexcept {
+        data = nullptr;
+        size_bytes = 0;
+        deleter = nullptr;
+        deleter_context = nullptr;
+        home = {};
+        name = layer = 0;
+        micro_batch = stage = 0;
+        state = activation_state::kept;
+        reason = keep_reason::none;
+        released = release_asked = source_held = counted_given_up = staged = block_lost = unclaimed = in_storage_index =
+            has_block = has_slot = readers_cover_copy = false;
+        block = slot = source_slot = claims = 0;
+        d2h = h2d = last_reload = {};
+        produced.clear();
+        readers.clear();
+        copies.clear();
+        expected_uses = 0;
+        prefetched_for = entry = next_use = k_no_index;
+        traced_step = 0;
+        traced = k_no_index;
+        queue_previous = queue_next = parent = first_view = next_view = k_no_index;
+        view_count = 0;
+        storage_next = k_no_index;
+        view_offset_bytes = storage_id = storage_version = 0;
+        recompute_from.clear();  // keeps its capacity
+        dependents = 0;
+        verify = k_no_index;
+    }
 };
 
 struct claim {
@@ -114,6 +145,12 @@ struct claim {
     stream_id consumer{};
     stream_id others[k_max_streams] = {};  // declared by ebb_use
     uint32_t other_count = 0;
+
+    void begin(uint32_t claimed, stream_id by) noexcept {
+        activation = claimed;
+        consumer = by;
+        other_count = 0;
+    }
 };
 
 }  // namespace ebb

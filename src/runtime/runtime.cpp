@@ -64,6 +64,7 @@ status runtime::init() {
     if (options_.chunk_bytes == 0) {
         options_.chunk_bytes = device_.info().default_chunk_bytes;
     }
+    integrated_ = device_.info().integrated;
     EBB_TRY(check_sizes());
     result<std::unique_ptr<lanes>> made = lanes::make(device_, lines_, options_.lanes, options_.chunk_bytes);
     if (!made.ok()) {
@@ -246,7 +247,7 @@ status runtime::progress() {
 }
 
 // The end of every call that may change what is held.
-status runtime::settle() {
+void runtime::settle() {
     make_room();
     pump();
     if (!thread_sources_.empty()) {
@@ -255,7 +256,6 @@ status runtime::settle() {
     if (verifier_ != nullptr) {
         remember(verifier_->poll());
     }
-    return {};
 }
 
 counters runtime::snapshot() {

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/name_table.hpp"
@@ -60,7 +59,7 @@ struct runtime_options {
 
 struct offload_request {
     name_table::node scope = name_table::k_root;
-    std::string_view name;
+    name_table::node name = name_table::k_root;  // of runtime::names(), below scope
     void *data = nullptr;
     uint64_t size_bytes = 0;
     const stream_id *producers = nullptr;
@@ -148,7 +147,7 @@ public:
     // The supply was refused: drops unclaimed prefetches so that the allocator may try again.
     // False when there was none.
     bool drop_unclaimed();
-    status settle();
+    void settle();
 
     // The sticky background failure, once: the first since it was taken last.
     status take_failure();
@@ -254,9 +253,12 @@ private:
     void give_back_memory(const staging::handed_back &memory, stream_id home, const ticket_set &behind);
     void note_storage_given_up(index i);
     [[nodiscard]] uint64_t next_produced_bytes() const noexcept;
-    [[nodiscard]] uint64_t held_bytes() const noexcept;
+    [[nodiscard]] uint64_t held_bytes() const noexcept {
+        return kept_policy_bytes_ + kept_failure_bytes_ + kept_size_bytes_ + forwarded_bytes_ + source_bytes_ +
+               recompute_bytes_ + staging_->held_bytes();
+    }
     [[nodiscard]] uint64_t budget_bytes() const noexcept;
-    void note_budget();
+    void note_budget(uint64_t held, uint64_t budget);
     struct lane_sample {
         bool taken = false;
         time_samples::sample_id id = 0;
@@ -266,6 +268,7 @@ private:
 
     // runtime_step.cpp: matching to the record
     void match_produce(index i, bool movable);
+    [[nodiscard]] uint32_t find_entry(const call_key &key) const noexcept;
     void match_use(index i);
     bool follow_to(uint32_t event);
     void expire_use(uint32_t event);
@@ -279,7 +282,7 @@ private:
     void pump();
     enum class verdict : uint8_t { pass, stop };
     verdict consider(uint32_t event);
-    verdict prefetch(index b, uint32_t event);
+    verdict prefetch(index i, uint32_t event);
     [[nodiscard]] bool depth_allows(const activation &body, uint32_t event) const noexcept;
 
     void remember_failure(status failure);
@@ -294,6 +297,10 @@ private:
     status find_activation(uint64_t handle, index &i) const;
     // The calling thread is one; a failure names the argument.
     [[nodiscard]] status check_stream(stream_id stream, const char *argument) const;
+    // The same before mark(), which itself refuses a stream that was right once and is gone.
+    [[nodiscard]] status check_stream_to_mark(stream_id stream, const char *argument) const {
+        return lines_.used_last(stream) ? status() : check_stream(stream, argument);
+    }
     [[nodiscard]] index body_of(index i) const noexcept {
         return activations_[i].parent == k_no_index ? i : activations_[i].parent;
     }
@@ -304,9 +311,9 @@ private:
     runtime_options options_;
     policy policy_;
     name_table names_;
-    std::vector<name_counters> by_name_;    // by node
-    std::vector<policy_decision> decided_;  // by node, made at the name's first offload
-    std::vector<bool> has_decided_;
+    std::vector<name_counters> by_name_;  // by node
+    std::vector<placement> decided_;      // by node, at the name's first offload; by_policy: not yet
+    bool integrated_ = false;             // device memory is host memory: copying cannot pay
 
     timelines lines_;
     std::unique_ptr<lanes> lanes_;
@@ -341,12 +348,13 @@ private:
     step_trace last_mismatch_;  // calls of the last step, where it differed from the record
     bool has_last_mismatch_ = false;
     step_record record_;
-    uint32_t position_ = 0;           // the next event expected
-    uint32_t last_use_ = k_no_index;  // event of the last matched use
-    uint32_t window_ = 0;             // the next event that prefetching looks at
-    std::vector<uint64_t> bound_;     // by entry: handle of this step's activation, 0 none
-    std::vector<uint32_t> cursor_;    // by series: the next occurrence's entry
-    std::vector<uint64_t> passed_;    // by event: step in which the window passed it as expected
+    uint32_t position_ = 0;                   // the next event expected
+    uint32_t last_use_ = k_no_index;          // event of the last matched use
+    uint32_t window_ = 0;                     // the next event that prefetching looks at
+    uint32_t waiting_for_slot_ = k_no_index;  // the activation that the window stops at until a slot is freed
+    std::vector<uint64_t> bound_;             // by entry: handle of this step's activation, 0 none
+    std::vector<uint32_t> cursor_;            // by series: the next occurrence's entry
+    std::vector<uint64_t> passed_;            // by event: step in which the window passed it as expected
     uint32_t matched_events_ = 0;
     uint32_t unknown_events_ = 0;
     uint32_t misordered_events_ = 0;

@@ -14,12 +14,15 @@ status runtime::check_request(const offload_request &r) {
     }
     if (r.wish == placement::recompute && !r.can_recompute) {
         return {code::invalid_argument,
-                fmt::format("activation '{}': placement recompute needs the flag EBB_OFFLOAD_CAN_RECOMPUTE", r.name)};
+                fmt::format("activation '{}': placement recompute needs the flag EBB_OFFLOAD_CAN_RECOMPUTE",
+                            names_.path(r.name))};
     }
     for (uint64_t p = 0; p < r.producer_count; ++p) {
-        EBB_TRY(check_stream(r.producers[p], "producers"));
+        EBB_TRY(check_stream_to_mark(r.producers[p], "producers"));
     }
-    EBB_TRY(check_stream(r.home, "home"));
+    if (r.home != r.producers[0]) {
+        EBB_TRY(check_stream(r.home, "home"));
+    }
     for (uint64_t k = 0; k < r.recompute_from_count; ++k) {
         index i = 0;
         if (status s = find_activation(r.recompute_from[k], i); !s.ok()) {
@@ -33,11 +36,9 @@ status runtime::offload(const offload_request &r, offload_outcome &outcome) {
     EBB_TRY(check_request(r));
     ticket_set produced;
     for (uint64_t p = 0; p < r.producer_count; ++p) {
-        result<ticket> point = lines_.mark(r.producers[p]);
-        if (!point.ok()) {
-            return point.why();
-        }
-        EBB_TRY(lines_.add(produced, point.value()));
+        ticket point;
+        EBB_TRY(lines_.mark(r.producers[p], point));
+        EBB_TRY(lines_.add(produced, point));
     }
     const index i = activations_.acquire();
     activation &a = activations_[i];
@@ -57,16 +58,13 @@ status runtime::offload(const offload_request &r, offload_outcome &outcome) {
     ++user_live_;
     place(i, r, outcome);
     outcome.activation = activations_.handle(i);
-    return settle();
+    settle();
+    return {};
 }
 
-// A record keeps the capacity of its vector, so that reuse allocates nothing.
 void runtime::reset(activation &a, const offload_request &r) {
-    std::vector<uint32_t> from = std::move(a.recompute_from);
-    from.clear();
-    a = activation{};
-    a.recompute_from = std::move(from);
-    a.name = names_.intern(r.scope, r.name);
+    a.begin();
+    a.name = r.name;
     a.layer = r.scope;
     a.micro_batch = r.micro_batch;
     a.stage = r.stage;
@@ -84,8 +82,7 @@ void runtime::place(index i, const offload_request &r, offload_outcome &outcome)
     activation &a = activations_[i];
     if (by_name_.size() <= a.name) {
         by_name_.resize(names_.size());
-        decided_.resize(names_.size());
-        has_decided_.resize(names_.size(), false);
+        decided_.resize(names_.size(), placement::by_policy);
     }
     largest_seen_bytes_ = std::max(largest_seen_bytes_, a.size_bytes);
     decision d = decide(r, i);
@@ -167,11 +164,11 @@ runtime::decision runtime::decide(const offload_request &r, index i) {
     }
     placement where = r.wish;
     if (where == placement::by_policy) {
-        if (!has_decided_[a.name]) {
-            decided_[a.name] = policy_.decide(names_.path(a.name));
-            has_decided_[a.name] = true;
+        where = decided_[a.name];
+        if (where == placement::by_policy) {
+            where = static_cast<placement>(policy_.decide(names_.path(a.name)).placement);
+            decided_[a.name] = where;
         }
-        where = static_cast<placement>(decided_[a.name].placement);
         if (where == placement::offload && a.size_bytes < options_.min_offload_bytes) {
             return {placement::keep, keep_reason::floor};
         }
@@ -183,7 +180,7 @@ runtime::decision runtime::decide(const offload_request &r, index i) {
     if (where == placement::keep) {
         return {placement::keep, keep_reason::policy};
     }
-    if (device_.info().integrated) {
+    if (integrated_) {
         return {placement::keep, keep_reason::integrated};
     }
     return {placement::offload, keep_reason::none};
@@ -310,11 +307,7 @@ status runtime::copy_out(index i) {
         a.verify = verifier_->open(describe(a));
         EBB_TRY(lines_.wait(a.home, a.produced));  // the checksum reads on the home stream
         EBB_TRY(verifier_->sum_source(a.verify, a.home, a.data, a.size_bytes));
-        result<ticket> point = lines_.mark(a.home);
-        if (!point.ok()) {
-            return point.why();
-        }
-        at_home = point.value();
+        EBB_TRY(lines_.mark(a.home, at_home));
     }
     lanes::transfer t = lanes_->begin(copy_direction::d2h);
     EBB_TRY(t.wait(a.produced));
@@ -335,11 +328,7 @@ status runtime::copy_out(index i) {
     if (verifier_ != nullptr) {
         EBB_TRY(verify_copy(a, t));
     }
-    result<ticket> point = t.finish();
-    if (!point.ok()) {
-        return point.why();
-    }
-    a.d2h = point.value();
+    EBB_TRY(t.finish(a.d2h));
     EBB_TRY(lines_.add(a.copies, a.d2h));
     if (verifier_ != nullptr) {
         verifier_->check_copy(a.verify, at_home, a.d2h);
@@ -385,11 +374,9 @@ void runtime::abandon_block(activation &a) {
 // use behind those (waits_), since not all of the waits may stand.
 status runtime::after_failed_copy(copy_direction direction, ticket_set &behind) {
     for (uint32_t lane = 0; lane < options_.lanes; ++lane) {
-        result<ticket> point = lanes_->begin(direction).finish();  // in turn: each lane once
-        if (!point.ok()) {
-            return point.why();
-        }
-        EBB_TRY(lines_.add(behind, point.value()));
+        ticket point;
+        EBB_TRY(lanes_->begin(direction).finish(point));  // in turn: each lane once
+        EBB_TRY(lines_.add(behind, point));
     }
     for (const ticket w : waits_) {
         EBB_TRY(lines_.add(behind, w));
@@ -424,11 +411,12 @@ status runtime::stage(index i, const offload_request &r) {
     if (copied.ok()) {
         copied = device_.copy(stream, copy_direction::d2d, staging_->data(a.slot), r.data, a.size_bytes);
     }
-    result<ticket> point = copied.ok() ? lines_.mark(stream) : result<ticket>(copied);
-    if (!point.ok()) {
+    ticket point;
+    status staged = copied.ok() ? lines_.mark(stream, point) : copied;
+    if (!staged.ok()) {
         // A slot that the stream will still write is never used again.
         ticket_set behind;
-        status kept = copied.ok() ? point.why() : status();
+        status kept = copied.ok() ? staged : status();
         for (const ticket w : waits_) {
             if (kept.ok()) {
                 kept = lines_.add(behind, w);
@@ -436,15 +424,16 @@ status runtime::stage(index i, const offload_request &r) {
         }
         if (kept.ok()) {
             give_back_memory(staging_->free(a.slot, behind), a.home, behind);
+            waiting_for_slot_ = k_no_index;
         }
         a.has_slot = false;
-        return point.why();
+        return staged;
     }
     a.data = staging_->data(a.slot);
     a.source_slot = a.slot;
     a.has_slot = false;
     a.produced.clear();
-    return lines_.add(a.produced, point.value());
+    return lines_.add(a.produced, point);
 }
 
 }  // namespace ebb

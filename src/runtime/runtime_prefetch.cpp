@@ -10,7 +10,13 @@ void runtime::pump() {
     if (!following() || recomputing_ || options_.prefetch_bytes == k_none_bytes) {
         return;
     }
-    window_ = window_ < position_ ? position_ : window_;
+    if (window_ < position_) {
+        window_ = position_;
+        waiting_for_slot_ = k_no_index;
+    }
+    if (waiting_for_slot_ != k_no_index) {
+        return;  // no slot was freed since the last try
+    }
     const auto count = static_cast<uint32_t>(record_.events().size());
     while (window_ < count && consider(window_) == verdict::pass) {
         ++window_;
@@ -42,13 +48,14 @@ runtime::verdict runtime::consider(uint32_t event) {
             ++body.expected_uses;
             return verdict::pass;
         case activation_state::offloaded:
-            return depth_allows(body, event) ? prefetch(b, event) : verdict::stop;
+            return depth_allows(body, event) ? prefetch(i, event) : verdict::stop;
         default:
             return verdict::pass;
     }
 }
 
-runtime::verdict runtime::prefetch(index b, uint32_t event) {
+runtime::verdict runtime::prefetch(index i, uint32_t event) {
+    const index b = body_of(i);
     activation &body = activations_[b];
     if (options_.lent_allocator && supply_.memory == nullptr) {
         const uint64_t footprint = staging::slot_footprint_bytes(body.size_bytes, body.data);
@@ -63,6 +70,7 @@ runtime::verdict runtime::prefetch(index b, uint32_t event) {
         return verdict::stop;
     }
     if (!room) {
+        waiting_for_slot_ = i;
         return verdict::stop;
     }
     if (status s = copy_in(body); !s.ok()) {

@@ -17,10 +17,12 @@ status runtime::release(uint64_t handle) {
     }
     if (a.dependents != 0) {
         a.release_asked = true;
-        return settle();
+        settle();
+        return {};
     }
     release_now(i);
-    return settle();
+    settle();
+    return {};
 }
 
 void runtime::release_now(index i) {
@@ -31,6 +33,7 @@ void runtime::release_now(index i) {
         trace_.release(a.traced);
     }
     a.released = true;
+    waiting_for_slot_ = waiting_for_slot_ == i ? k_no_index : waiting_for_slot_;
     activations_.invalidate(i);
     end_dependences(a);
     if (a.parent != k_no_index) {

@@ -14,12 +14,13 @@ status runtime::reload(uint64_t handle, stream_id consumer, reload_outcome &outc
     EBB_TRY(check_stream(consumer, "consumer"));
     if (activations_[body_of(i)].state == activation_state::recompute) {
         match_use(i);
-        EBB_TRY(settle());
+        settle();
         return status::recompute();
     }
     EBB_TRY(claim_bytes(i, consumer, outcome));
     match_use(i);
-    return settle();
+    settle();
+    return {};
 }
 
 status runtime::claim_bytes(index i, stream_id consumer, reload_outcome &outcome) {
@@ -45,9 +46,7 @@ status runtime::claim_bytes(index i, stream_id consumer, reload_outcome &outcome
         data = staging_->data(body.slot);
     }
     const index c = claims_.acquire();
-    claims_[c] = claim{};
-    claims_[c].activation = b;
-    claims_[c].consumer = consumer;
+    claims_[c].begin(b, consumer);
     ++body.claims;
     outcome.claim = claims_.handle(c);
     outcome.data = data + activations_[i].view_offset_bytes;
@@ -113,13 +112,11 @@ status runtime::make_slot(activation &a, bool &room, bool may_drop) {
             return {};
         }
         // The allocator's memory may be used behind the home stream's point now.
-        result<ticket> point = lines_.mark(supply_.home);
-        if (!point.ok()) {
-            return point.why();
-        }
+        ticket allocated;
+        EBB_TRY(lines_.mark(supply_.home, allocated));
         a.slot = staging_->adopt(supply_.memory, supply_.footprint_bytes, a.size_bytes, a.data);
         supply_ = {};
-        waits_.push_back(point.value());
+        waits_.push_back(allocated);
         a.has_slot = room = true;
         return {};
     }
@@ -153,6 +150,7 @@ status runtime::copy_in(activation &body) {
     }
     body.state = activation_state::resident;
     body.readers.clear();
+    body.readers_cover_copy = false;
     return {};
 }
 
@@ -177,23 +175,27 @@ status runtime::copy_into(activation &body, std::byte *destination, const std::v
     if (body.verify != k_no_index) {
         EBB_TRY(verifier_->sum_reload(t.stream(), destination, body.size_bytes, sum));
     }
-    result<ticket> point = t.finish();
-    if (!point.ok()) {
-        return point.why();
-    }
-    body.h2d = point.value();
+    EBB_TRY(t.finish(body.h2d));
     if (body.verify != k_no_index) {
         verifier_->check_reload(body.verify, sum, body.h2d);
     }
     by_name_[body.name].reloaded_bytes += body.size_bytes;
+    if (body.copies.size() == 1 && *body.copies.begin() == body.d2h) {
+        body.copies.clear();  // this copy waited for that one
+    }
     return lines_.add(body.copies, body.h2d);
 }
 
 // The next copy into the slot waits for every reader of this one, and for the copy itself.
 void runtime::release_slot(activation &body) {
-    ticket_set behind = body.readers;
-    remember(lines_.add(behind, body.h2d));
-    give_back_memory(staging_->free(body.slot, behind), body.home, behind);
+    if (!body.readers_cover_copy) {
+        remember(lines_.add(body.readers, body.h2d));
+    }
+    const staging::handed_back memory = staging_->free(body.slot, body.readers);
+    if (memory.memory != nullptr) {
+        give_back_memory(memory, body.home, body.readers);
+    }
+    waiting_for_slot_ = k_no_index;
     body.has_slot = false;
     body.readers.clear();
     body.prefetched_for = k_no_index;
@@ -263,14 +265,15 @@ status runtime::reload_into(uint64_t handle, void *data, uint64_t size_bytes, st
     }
     if (activations_[body_of(i)].state == activation_state::recompute) {
         match_use(i);
-        EBB_TRY(settle());
+        settle();
         return status::recompute();
     }
     if (size_bytes != 0) {
         EBB_TRY(copy_to_caller(i, static_cast<std::byte *>(data), consumer));
     }
     match_use(i);
-    return settle();
+    settle();
+    return {};
 }
 
 status runtime::copy_to_caller(index i, std::byte *data, stream_id consumer) {
@@ -278,14 +281,12 @@ status runtime::copy_to_caller(index i, std::byte *data, stream_id consumer) {
     activation &body = activations_[b];
     const activation &view = activations_[i];
     // The destination may be written behind what is on the consumer's stream now.
-    result<ticket> free_at = lines_.mark(consumer);
-    if (!free_at.ok()) {
-        return free_at.why();
-    }
+    ticket free_at;
+    EBB_TRY(lines_.mark(consumer, free_at));
     const bool whole = view.view_offset_bytes == 0 && view.size_bytes == body.size_bytes;
     if (!body.source_held && !body.has_slot && whole) {
         waits_.clear();
-        waits_.push_back(free_at.value());
+        waits_.push_back(free_at);
         ticket slot_point = body.h2d;
         if (status s = copy_into(body, data, waits_); !s.ok()) {
             return after_failed_reload(body, consumer, s);
@@ -298,12 +299,12 @@ status runtime::copy_to_caller(index i, std::byte *data, stream_id consumer) {
     }
     if (!body.source_held && !body.has_slot) {
         waits_.clear();
-        if (status s = copy_part(body, view, data, free_at.value()); !s.ok()) {
+        if (status s = copy_part(body, view, data, free_at); !s.ok()) {
             return after_failed_reload(body, consumer, s);
         }
         return wait_exposed(consumer, body.last_reload, view.name);
     }
-    return copy_on_device(b, view, data, consumer, free_at.value());
+    return copy_on_device(b, view, data, consumer, free_at);
 }
 
 // What was enqueued may still write the caller's memory: what the consumer runs next comes behind it.
@@ -355,15 +356,11 @@ status runtime::copy_part(activation &body, const activation &view, std::byte *d
         at += e.size_bytes;
     });
     EBB_TRY(std::move(copied));
-    result<ticket> point = t.finish();
-    if (!point.ok()) {
-        return point.why();
-    }
-    body.last_reload = point.value();
+    EBB_TRY(t.finish(body.last_reload));
     ++counters_.reloads_on_demand;
     ++by_name_[view.name].on_demand;
     by_name_[view.name].reloaded_bytes += view.size_bytes;
-    return lines_.add(body.copies, point.value());
+    return lines_.add(body.copies, body.last_reload);
 }
 
 // The bytes are on the device: copied there, on the consumer's stream, or on a lane when the consumer is the thread.
@@ -383,19 +380,11 @@ status runtime::copy_on_device(index b, const activation &view, std::byte *data,
         lanes::transfer t = lanes_->begin(copy_direction::h2d);
         EBB_TRY(t.wait(behind));
         EBB_TRY(device_.copy(t.stream(), copy_direction::d2d, data, from, view.size_bytes));
-        result<ticket> point = t.finish();
-        if (!point.ok()) {
-            return point.why();
-        }
-        done = point.value();
+        EBB_TRY(t.finish(done));
     } else {
         EBB_TRY(lines_.wait(consumer, behind));
         EBB_TRY(device_.copy(consumer, copy_direction::d2d, data, from, view.size_bytes));
-        result<ticket> point = lines_.mark(consumer);
-        if (!point.ok()) {
-            return point.why();
-        }
-        done = point.value();
+        EBB_TRY(lines_.mark(consumer, done));
     }
     body.last_reload = done;
     if (from_slot && body.claims == 0) {
@@ -440,9 +429,10 @@ status runtime::give_back(uint64_t handle, stream_id last) {
     if (c == k_no_index) {
         return stale("claim", handle);
     }
-    EBB_TRY(check_stream(last, "last"));
+    EBB_TRY(check_stream_to_mark(last, "last"));
     EBB_TRY(end_claim(c, last));
-    return settle();
+    settle();
+    return {};
 }
 
 status runtime::give_back_on_consumer(uint64_t handle) {
@@ -452,20 +442,18 @@ status runtime::give_back_on_consumer(uint64_t handle) {
 
 // The points of the last uses are taken now: the caller has enqueued them.
 status runtime::end_claim(index c, stream_id last) {
-    const claim held = claims_[c];
+    const claim &held = claims_[c];
+    const index b = held.activation;
     activation &body = activations_[held.activation];
-    result<ticket> point = lines_.mark(last);
-    if (!point.ok()) {
-        return point.why();  // the claim stays: its memory cannot be reused safely
-    }
-    EBB_TRY(lines_.add(body.readers, point.value()));
+    ticket point;
+    EBB_TRY(lines_.mark(last, point));  // refused: the claim stays, its memory cannot be reused safely
+    EBB_TRY(lines_.add(body.readers, point));
     for (uint32_t k = 0; k < held.other_count; ++k) {
-        result<ticket> other = lines_.mark(held.others[k]);
-        if (!other.ok()) {
-            return other.why();
-        }
-        EBB_TRY(lines_.add(body.readers, other.value()));
+        EBB_TRY(lines_.mark(held.others[k], point));
+        EBB_TRY(lines_.add(body.readers, point));
     }
+    // The consumer's stream waited for the copy when it got the claim: its later points come behind both.
+    body.readers_cover_copy |= last == held.consumer && last != k_calling_thread;
     claims_.release(c);
     --body.claims;
     if (body.claims != 0) {
@@ -474,13 +462,13 @@ status runtime::end_claim(index c, stream_id last) {
     if (body.has_slot) {
         // Another use of these bytes is expected within the window: leaving them is that use's prefetch.
         if (!body.released && body.expected_uses != 0) {
-            unclaimed_add(held.activation, true);
+            unclaimed_add(b, true);
         } else {
             release_slot(body);
         }
     }
     if (body.released && body.view_count == 0) {
-        end_body(held.activation);
+        end_body(b);
     }
     return {};
 }

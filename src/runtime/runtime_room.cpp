@@ -6,11 +6,6 @@
 
 namespace ebb {
 
-uint64_t runtime::held_bytes() const noexcept {
-    return kept_policy_bytes_ + kept_failure_bytes_ + kept_size_bytes_ + forwarded_bytes_ + source_bytes_ +
-           recompute_bytes_ + staging_->held_bytes();
-}
-
 // Given, or learned from the first recorded step; until then twice the largest activation, beyond staging.
 uint64_t runtime::budget_bytes() const noexcept {
     if (options_.device_budget_bytes != 0) {
@@ -35,12 +30,18 @@ void runtime::make_room() {
     const uint64_t cap_bytes = options_.source_bytes == k_none_bytes  ? 0
                                : options_.source_bytes == k_automatic ? ~uint64_t{0}
                                                                       : options_.source_bytes;
-    const uint64_t next_bytes = next_produced_bytes();
-    while (!pending_.empty() && (held_bytes() + next_bytes > budget_bytes() || source_bytes_ > cap_bytes)) {
-        give_up(pending_.front());
+    const uint64_t budget = budget_bytes();
+    if (!pending_.empty()) {
+        const uint64_t next_bytes = next_produced_bytes();
+        while (!pending_.empty() && (held_bytes() + next_bytes > budget || source_bytes_ > cap_bytes)) {
+            give_up(pending_.front());
+        }
+        counters_.source_peak_bytes = std::max(counters_.source_peak_bytes, source_bytes_);
     }
-    counters_.source_peak_bytes = std::max(counters_.source_peak_bytes, source_bytes_);
-    note_budget();
+    const uint64_t held = held_bytes();
+    if (held > counters_.device_peak_bytes || held > budget || record_.empty()) {
+        note_budget(held, budget);
+    }
 }
 
 void runtime::give_up(index i) {
@@ -94,6 +95,7 @@ void runtime::run_deleter(activation &a) {
             remember(lines_.add(behind, t));
         }
         give_back_memory(staging_->free(a.source_slot, behind), a.home, behind);
+        waiting_for_slot_ = k_no_index;
         a.readers.clear();
         return;
     }
@@ -158,11 +160,8 @@ void runtime::note_storage_given_up(index i) {
 }
 
 // The budget is a target. What passes it is counted by cause: the largest excess of each.
-void runtime::note_budget() {
-    const uint64_t held = held_bytes();
-    if (held > counters_.device_peak_bytes) {
-        counters_.device_peak_bytes = held;
-    }
+void runtime::note_budget(uint64_t held, uint64_t budget) {
+    counters_.device_peak_bytes = std::max(counters_.device_peak_bytes, held);
     if (training() && record_.empty() && held > record_peak_bytes_) {
         record_peak_bytes_ = held;
         if (options_.device_budget_bytes == 0) {
@@ -170,7 +169,6 @@ void runtime::note_budget() {
             peak_is_new_ = true;
         }
     }
-    const uint64_t budget = budget_bytes();
     if (held <= budget) {
         return;
     }

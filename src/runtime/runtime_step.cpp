@@ -12,11 +12,13 @@ status runtime::begin_step(phase p) {
     phase_ = p;
     sampling_ = false;
     if (!training()) {
-        return settle();
+        settle();
+        return {};
     }
     ++step_number_;
     position_ = 0;
     window_ = 0;
+    waiting_for_slot_ = k_no_index;
     last_use_ = k_no_index;
     matched_events_ = unknown_events_ = misordered_events_ = 0;
     std::fill(bound_.begin(), bound_.end(), 0);
@@ -26,7 +28,8 @@ status runtime::begin_step(phase p) {
         sampling_ = steps_since_plan_ % options_.sample_every == 0;
         ++steps_since_plan_;
     }
-    return settle();
+    settle();
+    return {};
 }
 
 status runtime::end_step() {
@@ -135,14 +138,13 @@ void runtime::match_produce(index i, bool movable) {
     if (record_.empty()) {
         return;
     }
-    const step_record::found f = record_.find({a.name, a.micro_batch, a.stage});
-    const uint32_t e = f.series == k_no_index ? k_no_index : cursor_[f.series];
+    const uint32_t e = find_entry({a.name, a.micro_batch, a.stage});
     if (e == k_no_index) {
         ++unknown_events_;
         return;
     }
     step_record::entry &entry = record_.at(e);
-    cursor_[f.series] = entry.next_occurrence;
+    cursor_[entry.series] = entry.next_occurrence;
     entry.size_bytes = std::max(entry.size_bytes, a.size_bytes);
     a.entry = e;
     a.next_use = entry.first_use;
@@ -150,6 +152,19 @@ void runtime::match_produce(index i, bool movable) {
     if (!follow_to(entry.produced_at)) {
         ++misordered_events_;
     }
+}
+
+// The entry that the next call with this key stands for. Nearly always it is that of the next event.
+uint32_t runtime::find_entry(const call_key &key) const noexcept {
+    if (position_ < record_.events().size() && !record_.events()[position_].use) {
+        const uint32_t next = record_.events()[position_].entry;
+        const step_record::entry &entry = record_.entries()[next];
+        if (entry.key == key && cursor_[entry.series] == next) {
+            return next;
+        }
+    }
+    const uint32_t series = record_.find(key);
+    return series == k_no_index ? k_no_index : cursor_[series];
 }
 
 void runtime::match_use(index i) {
@@ -227,7 +242,8 @@ status runtime::recompute_begin(uint64_t size_bytes) {
            (held_bytes() > budget_bytes() || staging_->cap_bytes() - staging_->used_bytes() < size_bytes)) {
         static_cast<void>(drop_last_unclaimed());
     }
-    return settle();
+    settle();
+    return {};
 }
 
 status runtime::recompute_end() {
@@ -236,7 +252,8 @@ status runtime::recompute_end() {
     }
     recomputing_ = false;
     recompute_bytes_ = 0;
-    return settle();
+    settle();
+    return {};
 }
 
 }  // namespace ebb

@@ -65,6 +65,7 @@ void step_record::link_occurrences() {
             entries_[last[buckets_[b]]].next_occurrence = i;
             last[buckets_[b]] = i;
         }
+        entries_[i].series = buckets_[b];
     }
 }
 
@@ -172,20 +173,20 @@ void step_record::forecast(const budget &b) {
     }
 }
 
-step_record::found step_record::find(const call_key &key) const noexcept {
+uint32_t step_record::find(const call_key &key) const noexcept {
     if (buckets_.empty()) {
-        return {};
+        return k_no_index;
     }
     const size_t mask = buckets_.size() - 1;
     size_t b = hash_of(key) & mask;
     while (buckets_[b] != k_no_index) {
         const uint32_t series = buckets_[b];
         if (entries_[series_first_[series]].key == key) {
-            return {series_first_[series], series};
+            return series;
         }
         b = (b + 1) & mask;
     }
-    return {};
+    return k_no_index;
 }
 
 }  // namespace ebb

@@ -21,6 +21,7 @@ public:
         uint32_t released_at = 0;
         uint32_t first_use = k_no_index;  // event index
         uint32_t younger = 0;             // movable activations produced between this one and its first use
+        uint32_t series = 0;              // dense number of the key; its entries are that key's occurrences
         uint32_t next_occurrence = k_no_index;
         bool given_up_before_use = true;  // see forecast()
     };
@@ -48,12 +49,8 @@ public:
     [[nodiscard]] const std::vector<event> &events() const noexcept { return events_; }
     [[nodiscard]] entry &at(uint32_t index) noexcept { return entries_[index]; }
 
-    // The first occurrence of a key, or k_no_index. series is a dense number of the key.
-    struct found {
-        uint32_t entry = k_no_index;
-        uint32_t series = k_no_index;
-    };
-    [[nodiscard]] found find(const call_key &key) const noexcept;
+    // The series of a key, or k_no_index.
+    [[nodiscard]] uint32_t find(const call_key &key) const noexcept;
     [[nodiscard]] const std::vector<uint32_t> &series_first() const noexcept { return series_first_; }
     [[nodiscard]] uint32_t first_use() const noexcept { return first_use_; }
     [[nodiscard]] uint32_t series_count() const noexcept { return static_cast<uint32_t>(series_first_.size()); }

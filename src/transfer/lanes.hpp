@@ -3,6 +3,7 @@
 // the call that asks for it: what it must wait for is given as tickets, and what waits for it gets its ticket.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,6 +17,13 @@
 namespace ebb {
 
 class lanes {
+    struct lane {
+        stream_id stream{};
+        uint16_t timeline = 0;
+        copy_direction direction{};
+        std::vector<uint64_t> waited;  // by timeline: the latest point that this lane waits for already
+    };
+
 public:
     // Refuses nothing itself: counts and sizes were checked with the options.
     static result<std::unique_ptr<lanes>> make(device &dev, timelines &lines, uint32_t per_direction,
@@ -30,14 +38,14 @@ public:
         status wait(ticket t);
         status wait(const ticket_set &set);
         status copy(void *destination, const void *source, uint64_t size_bytes);
-        result<ticket> finish() const;
+        status finish(ticket &t) const;
         [[nodiscard]] stream_id stream() const noexcept;
 
     private:
         friend class lanes;
-        transfer(lanes &owner, uint32_t lane) : owner_(&owner), lane_(lane) {}
+        transfer(lanes &owner, uint32_t lane) : owner_(&owner), lane_(&owner.lanes_[lane]) {}
         lanes *owner_;
-        uint32_t lane_;
+        lane *lane_;
     };
 
     // The next lane of that direction, in turn.
@@ -48,13 +56,6 @@ public:
     }
 
 private:
-    struct lane {
-        stream_id stream{};
-        uint16_t timeline = 0;
-        copy_direction direction{};
-        std::vector<uint64_t> waited;  // by timeline: the latest point that this lane waits for already
-    };
-
     lanes(device &dev, timelines &lines, uint64_t chunk_bytes)
         : device_(dev), lines_(lines), chunk_bytes_(chunk_bytes) {}
     status add_lane(copy_direction direction);
@@ -67,5 +68,56 @@ private:
     uint32_t turn_[2] = {0, 0};
     uint64_t copied_bytes_[2] = {0, 0};
 };
+
+inline lanes::transfer lanes::begin(copy_direction direction) noexcept {
+    const uint32_t d = direction == copy_direction::d2h ? 0 : 1;
+    const uint32_t turn = turn_[d];
+    turn_[d] = turn + 1 == per_direction_ ? 0 : turn + 1;
+    return {*this, d * per_direction_ + turn};
+}
+
+// A lane is a stream of ours that lives as long as we do, so it can remember what it waits for already.
+inline status lanes::transfer::wait(ticket t) {
+    if (t.empty()) {
+        return {};
+    }
+    std::vector<uint64_t> &waited = lane_->waited;
+    if (waited.size() <= t.timeline) {
+        waited.resize(static_cast<size_t>(t.timeline) + 1, 0);
+    }
+    if (t.sequence <= waited[t.timeline]) {
+        return {};
+    }
+    EBB_TRY(owner_->lines_.wait(lane_->stream, t));
+    waited[t.timeline] = t.sequence;
+    return {};
+}
+
+inline status lanes::transfer::wait(const ticket_set &set) {
+    for (const ticket t : set) {
+        EBB_TRY(wait(t));
+    }
+    return {};
+}
+
+inline status lanes::transfer::copy(void *destination, const void *source, uint64_t size_bytes) {
+    auto *to = static_cast<std::byte *>(destination);
+    const auto *from = static_cast<const std::byte *>(source);
+    for (uint64_t done = 0; done < size_bytes;) {
+        const uint64_t piece = std::min(owner_->chunk_bytes_, size_bytes - done);
+        EBB_TRY(owner_->device_.copy(lane_->stream, lane_->direction, to + done, from + done, piece));
+        done += piece;
+    }
+    owner_->copied_bytes_[lane_->direction == copy_direction::d2h ? 0 : 1] += size_bytes;
+    return {};
+}
+
+inline status lanes::transfer::finish(ticket &t) const {
+    return owner_->lines_.mark_line(lane_->timeline, t);
+}
+
+inline stream_id lanes::transfer::stream() const noexcept {
+    return lane_->stream;
+}
 
 }  // namespace ebb

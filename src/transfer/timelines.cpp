@@ -72,36 +72,9 @@ result<uint16_t> timelines::bind(stream_id stream) {
     return last_;
 }
 
-result<ticket> timelines::mark(stream_id stream) {
-    if (stream == k_calling_thread) {
-        return ticket{};
-    }
-    result<uint16_t> index = of(stream);
-    if (!index.ok()) {
-        return index.why();
-    }
-    return mark_line(index.value());
-}
-
-result<ticket> timelines::mark_line(uint16_t index) {
-    line &l = lines_[index];
-    if (l.issued - l.completed == l.ring.size()) {
-        EBB_TRY(poll(l));
-        if (l.issued - l.completed == l.ring.size()) {
-            EBB_TRY(grow(l));
-        }
-    }
-    const uint64_t sequence = l.issued + 1;
-    EBB_TRY(device_.record_event(l.ring[sequence % l.ring.size()], l.stream));
-    l.issued = sequence;
-    return point(index, sequence);
-}
-
-ticket timelines::point(uint16_t index, uint64_t sequence) noexcept {
-    ticket t;
-    t.timeline = index;
-    t.sequence = sequence & ((uint64_t{1} << 48U) - 1);
-    return t;
+status timelines::make_place(line &l) {
+    EBB_TRY(poll(l));
+    return l.issued - l.completed == l.ring.size() ? grow(l) : status();
 }
 
 // Called when every event of the ring is in flight: each moves to its point's place in the larger ring.
@@ -128,37 +101,14 @@ status timelines::grow(line &l) {
     return {};
 }
 
-status timelines::wait(stream_id stream, ticket t) {
-    if (stream == k_calling_thread || known_done(t)) {
-        return {};
-    }
-    const line &l = lines_[t.timeline];
-    if (l.stream == stream) {
-        return {};
-    }
-    return device_.wait_event(stream, l.ring[t.sequence % l.ring.size()]);
-}
-
-status timelines::wait(stream_id stream, const ticket_set &set) {
-    for (const ticket t : set) {
-        EBB_TRY(wait(stream, t));
-    }
-    return {};
-}
-
-status timelines::add(ticket_set &set, ticket t) {
-    if (set.add(t)) {
-        return {};
-    }
+status timelines::join(ticket_set &set, ticket t) {
     EBB_TRY(ensure_join_stream());
     EBB_TRY(wait(join_stream_, set));
     EBB_TRY(wait(join_stream_, t));
-    result<ticket> joined = mark(join_stream_);
-    if (!joined.ok()) {
-        return joined.why();
-    }
+    ticket joined;
+    EBB_TRY(mark(join_stream_, joined));
     set.clear();
-    EBB_CHECK(set.add(joined.value()));
+    EBB_CHECK(set.add(joined));
     return {};
 }
 
@@ -176,10 +126,6 @@ status timelines::ensure_join_stream() {
         }
     }
     return {};
-}
-
-bool timelines::known_done(ticket t) const noexcept {
-    return t.empty() || t.sequence <= lines_[t.timeline].completed;
 }
 
 bool timelines::known_done(const ticket_set &set) const noexcept {
@@ -203,7 +149,7 @@ status timelines::poll(line &l) {
     const auto first_pinned = std::min_element(l.pinned.begin(), l.pinned.end());
     const uint64_t last = first_pinned == l.pinned.end() ? l.issued : *first_pinned - 1;
     while (l.completed < last) {
-        result<bool> done = device_.event_done(l.ring[(l.completed + 1) % l.ring.size()]);
+        result<bool> done = device_.event_done(l.event(l.completed + 1));
         if (!done.ok()) {
             return done.why();
         }
@@ -224,7 +170,7 @@ result<bool> timelines::done(ticket t) {
     if (known_done(t)) {
         return true;
     }
-    return l.pinned.empty() ? result<bool>(false) : device_.event_done(l.ring[t.sequence % l.ring.size()]);
+    return l.pinned.empty() ? result<bool>(false) : device_.event_done(l.event(t.sequence));
 }
 
 result<timelines::pinned_event> timelines::pin(ticket t) {
@@ -233,7 +179,7 @@ result<timelines::pinned_event> timelines::pin(ticket t) {
     }
     line &l = lines_[t.timeline];
     l.pinned.push_back(t.sequence);
-    return pinned_event{l.ring[t.sequence % l.ring.size()], t, true};
+    return pinned_event{l.event(t.sequence), t, true};
 }
 
 void timelines::unpin(const pinned_event &p) noexcept {
@@ -251,7 +197,7 @@ status timelines::synchronize(ticket t) {
         return {};
     }
     line &l = lines_[t.timeline];
-    EBB_TRY(device_.synchronize_event(l.ring[t.sequence % l.ring.size()]));
+    EBB_TRY(device_.synchronize_event(l.event(t.sequence)));
     return poll(l);
 }
 

@@ -28,10 +28,10 @@ public:
 
     // The point after everything on the stream so far. The calling thread has none: an empty ticket, since
     // what it did is done.
-    result<ticket> mark(stream_id stream);
+    status mark(stream_id stream, ticket &t);
     // For streams of our own: a timeline that is never given to another stream, and marks on it without a look-up.
     result<uint16_t> own(stream_id stream);
-    result<ticket> mark_line(uint16_t index);
+    status mark_line(uint16_t index, ticket &t);
 
     // Makes the stream wait. Nothing is enqueued for an empty ticket, one known to be done, or one of that very stream.
     status wait(stream_id stream, ticket t);
@@ -41,7 +41,14 @@ public:
     // waits for all of them and does nothing else.
     status add(ticket_set &set, ticket t);
 
-    [[nodiscard]] bool known_done(ticket t) const noexcept;
+    // Whether it is the stream that was marked last, of those that are not ours.
+    [[nodiscard]] bool used_last(stream_id stream) const noexcept {
+        return last_ < lines_.size() && lines_[last_].stream == stream;
+    }
+
+    [[nodiscard]] bool known_done(ticket t) const noexcept {
+        return t.empty() || t.sequence <= lines_[t.timeline].completed;
+    }
     [[nodiscard]] bool known_done(const ticket_set &set) const noexcept;
     status poll();
     // Polls the timeline of t alone.
@@ -66,13 +73,22 @@ private:
         uint64_t completed = 0;        // all points up to here are known to be done
         bool owned = false;            // by a stream of ours: not for others even when idle
         std::vector<uint64_t> pinned;  // points that threads block on
-        std::vector<event_id> ring;    // the event of point s is ring[s % size]
+        std::vector<event_id> ring;    // a power of two of them; the event of point s is event(s)
+
+        [[nodiscard]] event_id &event(uint64_t sequence) noexcept { return ring[sequence & (ring.size() - 1)]; }
     };
 
     result<uint16_t> bind(stream_id stream);
-    [[nodiscard]] static ticket point(uint16_t index, uint64_t sequence) noexcept;
+    [[nodiscard]] static ticket point(uint16_t index, uint64_t sequence) noexcept {
+        ticket t;
+        t.timeline = index;
+        t.sequence = sequence & ((uint64_t{1} << 48U) - 1);
+        return t;
+    }
     status poll(line &l);
+    status make_place(line &l);
     status grow(line &l);
+    status join(ticket_set &set, ticket t);
     status ensure_join_stream();
 
     device &device_;
@@ -82,5 +98,48 @@ private:
     bool has_join_stream_ = false;
     stream_id join_stream_{};
 };
+
+inline status timelines::mark(stream_id stream, ticket &t) {
+    if (stream == k_calling_thread) {
+        t = {};
+        return {};
+    }
+    if (used_last(stream)) {
+        return mark_line(last_, t);
+    }
+    result<uint16_t> index = of(stream);
+    return index.ok() ? mark_line(index.value(), t) : index.why();
+}
+
+inline status timelines::mark_line(uint16_t index, ticket &t) {
+    line &l = lines_[index];
+    if (l.issued - l.completed == l.ring.size()) {
+        EBB_TRY(make_place(l));
+    }
+    const uint64_t sequence = l.issued + 1;
+    EBB_TRY(device_.record_event(l.event(sequence), l.stream));
+    l.issued = sequence;
+    t = point(index, sequence);
+    return {};
+}
+
+inline status timelines::wait(stream_id stream, ticket t) {
+    if (stream == k_calling_thread || known_done(t)) {
+        return {};
+    }
+    line &l = lines_[t.timeline];
+    return l.stream == stream ? status() : device_.wait_event(stream, l.event(t.sequence));
+}
+
+inline status timelines::wait(stream_id stream, const ticket_set &set) {
+    for (const ticket t : set) {
+        EBB_TRY(wait(stream, t));
+    }
+    return {};
+}
+
+inline status timelines::add(ticket_set &set, ticket t) {
+    return set.add(t) ? status() : join(set, t);
+}
 
 }  // namespace ebb

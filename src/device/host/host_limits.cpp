@@ -136,15 +136,16 @@ void narrow_by_line(host_room &room, const std::string &system_root, const std::
 }
 
 void narrow_by_system(host_room &room, const std::string &system_root) {
-    constexpr uint64_t k_kib = 1024;
+    constexpr uint64_t k_unit_bytes = 1024;
     const std::string meminfo = below(system_root, "/proc/meminfo");
     const auto available = read_field(meminfo, "MemAvailable:");
-    if (!available.has_value() || *available > k_no_limit / k_kib) {
+    if (!available.has_value() || *available > k_no_limit / k_unit_bytes) {
         return;
     }
-    const uint64_t total = std::clamp(read_field(meminfo, "MemTotal:").value_or(0), *available, k_no_limit / k_kib);
-    const uint64_t used = (total - *available) * k_kib;
-    narrow(room, {room_of(total * k_kib, used), memory_limiter::system, total * k_kib, used, ""});
+    const uint64_t total =
+        std::clamp(read_field(meminfo, "MemTotal:").value_or(0), *available, k_no_limit / k_unit_bytes);
+    const uint64_t used = (total - *available) * k_unit_bytes;
+    narrow(room, {room_of(total * k_unit_bytes, used), memory_limiter::system, total * k_unit_bytes, used, ""});
 }
 
 }  // namespace
