@@ -49,6 +49,12 @@ public:
             std::exit(1);
         }
         runtime_ = made.value();
+        // What is the same for all is set once, as a training loop would.
+        args_.struct_size = sizeof(args_);
+        args_.producers = &k_compute;
+        args_.producer_count = 1;
+        args_.deleter = count_deleter;
+        args_.deleter_context = &deleted_;
     }
     ~ours() { must(ebb_runtime_close(runtime_, EBB_CLOSE_DEFAULT)); }
     ours(const ours &) = delete;
@@ -70,25 +76,20 @@ public:
 
 private:
     ebb_activation offload(const saved_tensor &t) {
-        ebb_offload_args args{};
-        args.struct_size = sizeof(args);
-        args.name = t.name.c_str();
-        args.data = t.data;
-        args.size_bytes = t.size_bytes;
-        args.producers = &k_compute;
-        args.producer_count = 1;
-        args.deleter = count_deleter;
-        args.deleter_context = &deleted_;
-        args.micro_batch = t.micro_batch;
+        args_.name = t.name.c_str();
+        args_.data = t.data;
+        args_.size_bytes = t.size_bytes;
+        args_.micro_batch = t.micro_batch;
         ebb_offload_info info{};
         info.struct_size = sizeof(info);
-        must(ebb_offload(runtime_, &args, &info));
+        must(ebb_offload(runtime_, &args_, &info));
         return info.activation;
     }
 
     std::vector<saved_tensor> step_;
     std::vector<ebb_activation> handles_;
     ebb_runtime *runtime_ = nullptr;
+    ebb_offload_args args_{};
     uint64_t deleted_ = 0;
 };
 

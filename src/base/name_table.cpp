@@ -13,7 +13,8 @@ uint64_t mix(uint64_t h, uint64_t word) noexcept {
     return h ^ (h >> 32U);
 }
 
-// Eight bytes at a time, the last eight overlapping those before: names are short and hashed in every offload.
+// Eight bytes at a time, the last eight overlapping those before: names are short and hashed in every offload. The last
+// round brings what differs only in a word's highest bytes (the layer's number, mostly) down to the bits of the bucket.
 uint64_t hash_of(name_table::node parent, std::string_view text) noexcept {
     uint64_t h = mix(uint64_t{parent} + 1, text.size());
     uint64_t word = 0;
@@ -21,14 +22,14 @@ uint64_t hash_of(name_table::node parent, std::string_view text) noexcept {
         for (const char c : text) {
             word = word << 8U | static_cast<unsigned char>(c);
         }
-        return mix(h, word);
+        return mix(mix(h, word), 0);
     }
     for (size_t at = 0; at + sizeof(word) < text.size(); at += sizeof(word)) {
         std::memcpy(&word, text.data() + at, sizeof(word));
         h = mix(h, word);
     }
     std::memcpy(&word, text.data() + text.size() - sizeof(word), sizeof(word));
-    return mix(h, word);
+    return mix(mix(h, word), 0);
 }
 
 }  // namespace

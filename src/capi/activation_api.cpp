@@ -61,25 +61,27 @@ status check_args(const ebb_offload_args &a) {
     return {};
 }
 
-offload_request to_request(const ebb_offload_args &a) {
+// Every field is named: what is left to its default is cleared first, which costs more than setting it.
+offload_request to_request(const ebb_offload_args &a, name_table::node scope, name_table::node name, bool staged) {
     static_assert(sizeof(ebb_stream) == sizeof(stream_id));
-    offload_request q;
-    q.data = a.data;
-    q.size_bytes = a.size_bytes;
-    q.producers = reinterpret_cast<const stream_id *>(a.producers);
-    q.producer_count = a.producer_count;
-    q.home = stream_id{a.home == nullptr ? a.producers[0] : *a.home};
-    q.deleter = a.deleter;
-    q.deleter_context = a.deleter_context;
-    q.micro_batch = a.micro_batch;
-    q.stage = a.stage;
-    q.storage_id = a.storage_id;
-    q.storage_version = a.storage_version;
-    q.can_recompute = (a.flags & EBB_OFFLOAD_CAN_RECOMPUTE) != 0;
-    q.wish = static_cast<placement>(a.placement);
-    q.recompute_from = a.recompute_from;
-    q.recompute_from_count = a.recompute_from_count;
-    return q;
+    return {.scope = scope,
+            .name = name,
+            .data = a.data,
+            .size_bytes = a.size_bytes,
+            .producers = reinterpret_cast<const stream_id *>(a.producers),
+            .producer_count = a.producer_count,
+            .home = stream_id{a.home == nullptr ? a.producers[0] : *a.home},
+            .deleter = a.deleter,
+            .deleter_context = a.deleter_context,
+            .micro_batch = a.micro_batch,
+            .stage = a.stage,
+            .storage_id = a.storage_id,
+            .storage_version = a.storage_version,
+            .can_recompute = (a.flags & EBB_OFFLOAD_CAN_RECOMPUTE) != 0,
+            .wish = static_cast<placement>(a.placement),
+            .recompute_from = a.recompute_from,
+            .recompute_from_count = a.recompute_from_count,
+            .staged = staged};
 }
 
 }  // namespace
@@ -92,10 +94,10 @@ status offload_checked(entry &e, ebb_runtime &r, const ebb_offload_args &args, b
     EBB_TRY(check_out_struct(info, "info", k_first_offload_info));
     EBB_TRY(check_args(args));
     EBB_TRY(check_device(r.device->info(), args));
-    offload_request request = to_request(args);
-    request.scope = current_scope(r);
-    EBB_TRY(find_name(e.core().names(), request.scope, args.name, "args->name", request.name));
-    request.staged = staged;
+    const name_table::node scope = current_scope(r);
+    name_table::node name = name_table::k_root;
+    EBB_TRY(find_name(e.core().names(), scope, args.name, "args->name", name));
+    const offload_request request = to_request(args, scope, name, staged);
     offload_outcome outcome;
     if (staged && r.has_allocator && args.size_bytes != 0) {
         e.supply_now(staging::slot_footprint_bytes(args.size_bytes, args.data), request.home);
@@ -103,14 +105,14 @@ status offload_checked(entry &e, ebb_runtime &r, const ebb_offload_args &args, b
     status s = e.core().offload(request, outcome);
     e.core().discard_supply();
     EBB_TRY(std::move(s));
-    ebb_offload_info filled{};
-    filled.activation = outcome.activation;
-    filled.placement = static_cast<ebb_placement>(outcome.where);
-    filled.reason = static_cast<ebb_reason>(outcome.reason);
-    filled.wanted_bytes = outcome.wanted_bytes;
-    filled.held_bytes = outcome.held_bytes;
-    filled.cap_bytes = outcome.cap_bytes;
-    write_struct(filled, info);
+    fill_struct(info, [&outcome](ebb_offload_info &i) {
+        i.activation = outcome.activation;
+        i.placement = static_cast<ebb_placement>(outcome.where);
+        i.reason = static_cast<ebb_reason>(outcome.reason);
+        i.wanted_bytes = outcome.wanted_bytes;
+        i.held_bytes = outcome.held_bytes;
+        i.cap_bytes = outcome.cap_bytes;
+    });
     return {};
 }
 
@@ -162,11 +164,11 @@ ebb_status ebb_reload(ebb_runtime *runtime, ebb_activation activation, ebb_strea
         EBB_TRY(check_out_struct(info, "info", k_first_reload_info));
         reload_outcome outcome;
         EBB_TRY(reload_checked(e, *runtime, activation, stream_id{consumer}, outcome));
-        ebb_reload_info filled{};
-        filled.claim = outcome.claim;
-        filled.data = outcome.data;
-        filled.size_bytes = outcome.size_bytes;
-        write_struct(filled, info);
+        fill_struct(info, [&outcome](ebb_reload_info &i) {
+            i.claim = outcome.claim;
+            i.data = outcome.data;
+            i.size_bytes = outcome.size_bytes;
+        });
         return {};
     });
 }

@@ -61,16 +61,17 @@ status check_out_struct(const Struct *out, const char *argument, size_t first_by
     return {};
 }
 
-// What the caller's struct has room for; its struct_size stays.
-template <class Struct>
-void write_struct(const Struct &filled, Struct *out) {
-    const uint64_t size = out->struct_size;
-    if (size >= sizeof(Struct)) {
-        *out = filled;
-    } else {
-        std::memcpy(out, &filled, size);
+// fill(Struct &) sets all fields but struct_size; a shorter struct of the caller gets what it has room for.
+template <class Struct, class Fill>
+void fill_struct(Struct *out, Fill &&fill) {
+    if (out->struct_size >= sizeof(Struct)) {
+        fill(*out);
+        return;
     }
-    out->struct_size = size;
+    Struct whole{};
+    whole.struct_size = out->struct_size;
+    fill(whole);
+    std::memcpy(out, &whole, whole.struct_size);
 }
 
 }  // namespace ebb::capi

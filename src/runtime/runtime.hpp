@@ -93,11 +93,11 @@ struct reload_outcome {
 
 // A callback that may run now.
 struct due_call {
-    deleter_function deleter = nullptr;  // or, when null, memory for the lent allocator:
-    void *context = nullptr;
-    void *memory = nullptr;
-    uint64_t size_bytes = 0;
-    stream_id home{};
+    deleter_function deleter;  // or, when null, memory for the lent allocator:
+    void *context;
+    void *memory;
+    uint64_t size_bytes;
+    stream_id home;
 };
 
 class runtime {
