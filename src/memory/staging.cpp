@@ -57,44 +57,38 @@ uint64_t staging::slot_footprint_bytes(uint64_t size_bytes, const void *like) no
     return aligned_down(offset_of(like) + size_bytes + k_alignment - 1);
 }
 
-std::optional<staging::slot_id> staging::allocate(uint64_t size_bytes, const void *like, std::vector<ticket> &waits) {
+staging::slot_id staging::allocate_slot(uint64_t size_bytes, const void *like, std::vector<ticket> &waits) {
     EBB_CHECK(size_bytes > 0);
     const uint64_t footprint_bytes = slot_footprint_bytes(size_bytes, like);
     if (footprint_bytes < size_bytes) {
-        return std::nullopt;  // near 2^64
+        return k_none;  // near 2^64
     }
     auto piece = sub_.allocate(footprint_bytes, fit_rule::oldest, waits);
     if (!piece && !block_taken_ && held_bytes_ <= cap_bytes_ && footprint_bytes <= cap_bytes_ - held_bytes_) {
         if (!add_device_region(footprint_bytes).ok()) {
-            return std::nullopt;
+            return k_none;
         }
         piece = sub_.allocate(footprint_bytes, fit_rule::oldest, waits);
     }
     if (!piece) {
-        return std::nullopt;
+        return k_none;
     }
-    slot record;
-    record.data = piece->data + offset_of(like);
-    record.size_bytes = size_bytes;
-    record.footprint_bytes = footprint_bytes;
-    record.segment = piece->segment;
-    return new_slot(record);
+    const slot_id id = new_slot(piece->data + offset_of(like), size_bytes, footprint_bytes);
+    slots_[id].segment = piece->segment;
+    return id;
 }
 
 staging::slot_id staging::adopt(void *memory, uint64_t footprint_bytes, uint64_t size_bytes, const void *like) {
     EBB_CHECK(memory != nullptr && offset_of(memory) == 0 && size_bytes > 0);
     EBB_CHECK(footprint_bytes >= slot_footprint_bytes(size_bytes, like));
     hold(footprint_bytes);
-    slot record;
-    record.data = static_cast<std::byte *>(memory) + offset_of(like);
-    record.size_bytes = size_bytes;
-    record.footprint_bytes = footprint_bytes;
-    record.adopted = memory;
-    return new_slot(record);
+    const slot_id id = new_slot(static_cast<std::byte *>(memory) + offset_of(like), size_bytes, footprint_bytes);
+    slots_[id].adopted = memory;
+    return id;
 }
 
-staging::slot_id staging::new_slot(const slot &record) {
-    used_bytes_ += record.footprint_bytes;
+staging::slot_id staging::new_slot(std::byte *data, uint64_t size_bytes, uint64_t footprint_bytes) {
+    used_bytes_ += footprint_bytes;
     used_peak_bytes_ = std::max(used_peak_bytes_, used_bytes_);
     if (unused_slots_ == k_none) {
         EBB_CHECK(slots_.size() < k_none);
@@ -102,25 +96,28 @@ staging::slot_id staging::new_slot(const slot &record) {
         unused_slots_ = static_cast<uint32_t>(slots_.size() - 1);
     }
     const slot_id id = unused_slots_;
-    unused_slots_ = slots_[id].next_unused;
-    slots_[id] = record;
+    slot &fresh = slots_[id];
+    unused_slots_ = fresh.next_unused;
+    fresh.data = data;
+    fresh.size_bytes = size_bytes;
+    fresh.footprint_bytes = footprint_bytes;
+    fresh.adopted = nullptr;
     return id;
 }
 
 staging::handed_back staging::free(slot_id id, const ticket_set &last_uses) {
-    const slot record = live(id);
-    handed_back back;
-    if (record.adopted != nullptr) {
-        back = {record.adopted, record.footprint_bytes};
-        held_bytes_ -= record.footprint_bytes;
-    } else {
-        sub_.free(record.segment, last_uses);
-    }
-    used_bytes_ -= record.footprint_bytes;
-    slots_[id] = {};
-    slots_[id].next_unused = unused_slots_;
+    EBB_CHECK(id < slots_.size() && slots_[id].size_bytes != 0);
+    slot &ended = slots_[id];
+    used_bytes_ -= ended.footprint_bytes;
+    ended.size_bytes = 0;
+    ended.next_unused = unused_slots_;
     unused_slots_ = id;
-    return back;
+    if (ended.adopted == nullptr) {
+        sub_.free(ended.segment, last_uses);
+        return {};
+    }
+    held_bytes_ -= ended.footprint_bytes;
+    return {ended.adopted, ended.footprint_bytes};
 }
 
 const staging::slot &staging::live(slot_id id) const noexcept {

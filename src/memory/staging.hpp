@@ -36,7 +36,10 @@ public:
 
     // Empty when there is no room. Before the block is taken, this may allocate from the device within the cap.
     // Zero-size slots are refused by the caller before (EBB_CHECK).
-    [[nodiscard]] std::optional<slot_id> allocate(uint64_t size_bytes, const void *like, std::vector<ticket> &waits);
+    [[nodiscard]] std::optional<slot_id> allocate(uint64_t size_bytes, const void *like, std::vector<ticket> &waits) {
+        const slot_id id = allocate_slot(size_bytes, like, waits);
+        return id == k_none ? std::nullopt : std::optional<slot_id>(id);
+    }
     // A slot on memory that the caller's allocator gave (footprint bytes, aligned to 512).
     slot_id adopt(void *memory, uint64_t footprint_bytes, uint64_t size_bytes, const void *like);
     struct handed_back {
@@ -83,7 +86,9 @@ private:
     };
 
     [[nodiscard]] status add_device_region(uint64_t size_bytes);
-    slot_id new_slot(const slot &record);
+    // k_none when there is no room (an optional would go through memory).
+    [[nodiscard]] slot_id allocate_slot(uint64_t size_bytes, const void *like, std::vector<ticket> &waits);
+    slot_id new_slot(std::byte *data, uint64_t size_bytes, uint64_t footprint_bytes);
     [[nodiscard]] const slot &live(slot_id id) const noexcept;
     void hold(uint64_t size_bytes) noexcept;
 

@@ -200,6 +200,7 @@ private:
     // runtime_offload.cpp
     status check_request(const offload_request &request);
     void reset(activation &a, const offload_request &request);
+    status mark_producers(activation &a, const offload_request &request);
     void place(index i, const offload_request &request, offload_outcome &outcome);
     decision decide(const offload_request &request, index i);
     void keep(activation &a, keep_reason reason);

@@ -34,21 +34,16 @@ status runtime::check_request(const offload_request &r) {
 
 status runtime::offload(const offload_request &r, offload_outcome &outcome) {
     EBB_TRY(check_request(r));
-    ticket_set produced;
-    for (uint64_t p = 0; p < r.producer_count; ++p) {
-        ticket point;
-        EBB_TRY(lines_.mark(r.producers[p], point));
-        EBB_TRY(lines_.add(produced, point));
-    }
     const index i = activations_.acquire();
     activation &a = activations_[i];
     reset(a, r);
-    a.produced = produced;
-    if (r.staged) {
-        if (status staged = stage(i, r); !staged.ok()) {
-            activations_.release(i);
-            return staged;
-        }
+    status ready = mark_producers(a, r);
+    if (ready.ok() && r.staged) {
+        ready = stage(i, r);
+    }
+    if (!ready.ok()) {
+        activations_.release(i);
+        return ready;
     }
     for (uint64_t k = 0; k < r.recompute_from_count; ++k) {
         const index from = activations_.find(r.recompute_from[k]);
@@ -59,6 +54,15 @@ status runtime::offload(const offload_request &r, offload_outcome &outcome) {
     place(i, r, outcome);
     outcome.activation = activations_.handle(i);
     settle();
+    return {};
+}
+
+status runtime::mark_producers(activation &a, const offload_request &r) {
+    for (uint64_t p = 0; p < r.producer_count; ++p) {
+        ticket point;
+        EBB_TRY(lines_.mark(r.producers[p], point));
+        EBB_TRY(lines_.add(a.produced, point));
+    }
     return {};
 }
 

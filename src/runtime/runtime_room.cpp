@@ -103,7 +103,9 @@ void runtime::run_deleter(activation &a) {
         return;
     }
     if (a.home != k_calling_thread) {
-        due_.push_back({a.deleter, a.deleter_context, nullptr, 0, {}});
+        due_call &call = due_.emplace_back();
+        call.deleter = a.deleter;
+        call.context = a.deleter_context;
         return;
     }
     const activation &body = a.parent == k_no_index ? a : activations_[a.parent];

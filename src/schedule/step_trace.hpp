@@ -39,7 +39,14 @@ class step_trace {
 public:
     uint32_t produce(const call_key &key, uint32_t layer, uint64_t size_bytes, bool movable) {
         const auto id = static_cast<uint32_t>(activations_.size());
-        activations_.push_back({key, layer, size_bytes, movable, event_count(), k_no_index});
+        // Filled in place: a record built first and then copied is read back before its parts are stored.
+        traced_activation &a = activations_.emplace_back();
+        a.key = key;
+        a.layer = layer;
+        a.size_bytes = size_bytes;
+        a.movable = movable;
+        a.produced_at = event_count();
+        a.released_at = k_no_index;
         events_.push_back({false, id});
         return id;
     }
