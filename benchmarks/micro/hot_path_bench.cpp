@@ -9,7 +9,6 @@
 #include <iostream>
 #include <memory>
 
-#include "capi/session.hpp"
 #include "device/null/null_device.hpp"
 #include "ebb/ebb.h"
 #include "plain_offloader.hpp"
@@ -37,18 +36,15 @@ void count_deleter(void *context) {
 class ours {
 public:
     explicit ours(uint64_t count) : step_(make_step(count)), handles_(count) {
-        runtime_options o;
+        ebb_runtime_options o{};
+        o.struct_size = sizeof(o);
+        o.device = "null";
         o.max_activation_bytes = k_largest_bytes;
         o.staging_bytes = k_slots * (k_largest_bytes + 1024);
         o.device_budget_bytes = 2 * o.staging_bytes;
         o.min_offload_bytes = 1;
         o.sample_every = 1U << 30U;  // timing is not part of the hot path
-        result<ebb_runtime *> made = capi::make_runtime(std::make_unique<null_device>(), nullptr, o, logger(), nullptr);
-        if (!made.ok()) {
-            std::cerr << made.why().text() << "\n";
-            std::exit(1);
-        }
-        runtime_ = made.value();
+        must(ebb_runtime_create(&o, &runtime_));
         // What is the same for all is set once, as a training loop would.
         args_.struct_size = sizeof(args_);
         args_.producers = &k_compute;

@@ -44,10 +44,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#if !defined(EBB_API)
 #if defined(_WIN32)
 #define EBB_API __declspec(dllimport)
 #else
 #define EBB_API __attribute__((visibility("default")))
+#endif
 #endif
 
 #define EBB_VERSION_MAJOR 0
