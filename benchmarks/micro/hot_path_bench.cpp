@@ -5,6 +5,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <array>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
@@ -96,19 +97,22 @@ public:
         for (const saved_tensor &t : step_) {
             host_bytes += t.size_bytes;
         }
-        offloader_ = std::make_unique<plain_offloader>(device_, host_bytes, k_slots * (k_largest_bytes + 1024),
-                                                       k_slots * (k_largest_bytes + 1024));
+        const uint64_t staging_bytes = k_slots * (k_largest_bytes + 1024);
+        offloader_ = std::make_unique<plain_offloader>(device_, host_bytes, staging_bytes, 2 * staging_bytes);
     }
 
     void run_step() {
+        constexpr std::array k_producers{stream_id{k_compute}};
+        offloader_->begin_step();
         for (uint64_t i = 0; i < step_.size(); ++i) {
             const saved_tensor &t = step_[i];
-            handles_[i] = offloader_->offload(t.name, t.micro_batch, t.data, t.size_bytes, stream_id{k_compute},
-                                              [this] { ++deleted_; });
+            handles_[i] = offloader_->offload(t.name, t.micro_batch, 0, t.data, t.size_bytes, k_producers,
+                                              k_producers[0], [this] { ++deleted_; });
         }
         for (uint64_t i = step_.size(); i-- > 0;) {
-            benchmark::DoNotOptimize(offloader_->reload(handles_[i], stream_id{k_compute}));
-            offloader_->give_back(handles_[i], stream_id{k_compute});
+            const plain_offloader::reloaded r = offloader_->reload(handles_[i], stream_id{k_compute});
+            benchmark::DoNotOptimize(r.data);
+            offloader_->give_back(r.claim, stream_id{k_compute});
             offloader_->release(handles_[i]);
         }
     }
