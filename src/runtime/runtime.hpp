@@ -235,6 +235,14 @@ private:
     void keep_block_behind(activation &body, const ticket_set &readers);
     status copy_part(activation &body, const activation &view, std::byte *data, ticket free_at);
     status copy_on_device(index b, const activation &view, std::byte *data, stream_id consumer, ticket free_at);
+    struct device_copy {
+        std::byte *to;
+        const std::byte *from;
+        uint64_t size_bytes;
+    };
+    status enqueue_on_device(const ticket_set &behind, const device_copy &copy, stream_id consumer, bool &enqueued,
+                             ticket &done);
+    void hold_until_close(index b, stream_id consumer);
     status end_claim(index c, stream_id last);
 
     // runtime_release.cpp

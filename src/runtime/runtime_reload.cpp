@@ -376,22 +376,51 @@ status runtime::copy_on_device(index b, const activation &view, std::byte *data,
     }
     EBB_TRY(lines_.add(behind, free_at));
     ticket done;
-    if (consumer == k_calling_thread) {
-        lanes::transfer t = lanes_->begin(copy_direction::h2d);
-        EBB_TRY(t.wait(behind));
-        EBB_TRY(device_.copy(t.stream(), copy_direction::d2d, data, from, view.size_bytes));
-        EBB_TRY(t.finish(done));
-    } else {
-        EBB_TRY(lines_.wait(consumer, behind));
-        EBB_TRY(device_.copy(consumer, copy_direction::d2d, data, from, view.size_bytes));
-        EBB_TRY(lines_.mark(consumer, done));
+    bool enqueued = false;
+    status copied = enqueue_on_device(behind, {data, from, view.size_bytes}, consumer, enqueued, done);
+    if (copied.ok()) {
+        copied = lines_.add(body.readers, done);
     }
+    if (!copied.ok() && enqueued) {
+        hold_until_close(b, consumer);
+        return {copied.code(), fmt::format("reload of '{}': {}; its memory may still be written: keep it until the "
+                                           "runtime is closed",
+                                           describe(view), copied.text())};
+    }
+    EBB_TRY(std::move(copied));
     body.last_reload = done;
     if (from_slot && body.claims == 0) {
         ++counters_.reloads_prefetched;
         ++by_name_[body.name].prefetched;
     }
-    return lines_.add(body.readers, done);
+    return {};
+}
+
+status runtime::enqueue_on_device(const ticket_set &behind, const device_copy &copy, stream_id consumer, bool &enqueued,
+                                  ticket &done) {
+    if (consumer == k_calling_thread) {
+        lanes::transfer t = lanes_->begin(copy_direction::h2d);
+        EBB_TRY(t.wait(behind));
+        EBB_TRY(device_.copy(t.stream(), copy_direction::d2d, copy.to, copy.from, copy.size_bytes));
+        enqueued = true;
+        return t.finish(done);
+    }
+    EBB_TRY(lines_.wait(consumer, behind));
+    EBB_TRY(device_.copy(consumer, copy_direction::d2d, copy.to, copy.from, copy.size_bytes));
+    enqueued = true;
+    return lines_.mark(consumer, done);
+}
+
+// A reader whose end nobody can wait for: a claim that nobody returns keeps what it reads until close.
+void runtime::hold_until_close(index b, stream_id consumer) {
+    activation &body = activations_[b];
+    unclaimed_remove(b);
+    if (body.state == activation_state::offloading) {
+        forward(b);
+    }
+    const index c = claims_.acquire();
+    claims_[c].begin(b, consumer);
+    ++body.claims;
 }
 
 // ------------------------------------------------------------------------------------------------- claims --

@@ -362,6 +362,51 @@ INSTANTIATE_TEST_SUITE_P(fault, broken_device, ::testing::Range(size_t{0}, optio
                          [](const auto &at) { return std::string(option_sets()[at.param].name); });
 
 // The run itself is right: with no fault, every activation comes back and no call fails.
+// A copy on the device whose end the device refuses to mark may read its slot (or source) at any later time: that
+// memory is not used again before close, when everything is idle.
+TEST(unmarked_reader, keeps_its_slot_until_close) {
+    session s(copies_always());
+    const ebb_stream compute = s.stream();
+    const ebb_stream late = s.stream();
+    const session::saved first = s.save(compute, "first");
+    const session::saved second = s.save(compute, "second");
+    std::byte *own = s.alloc(k_unit_bytes);
+    const ebb_reload_info claim = s.reload(first, compute);
+
+    s.stand(late, s.gate());
+    s.fault().refuse(call_kind::record_event, 2);  // the first marks where the memory is free
+    EXPECT_EQ(ebb_reload_into(s.runtime(), first.activation, own, k_unit_bytes, late), EBB_DEVICE_ERROR);
+    EXPECT_NE(std::string(ebb_last_error()).find("'first'"), std::string::npos) << ebb_last_error();
+    EXPECT_NE(std::string(ebb_last_error()).find("until the runtime is closed"), std::string::npos) << ebb_last_error();
+    s.check(late, own, first);  // the copy was enqueued, and reads the slot once the gate opens
+
+    s.give_back(claim, compute);
+    s.release(first);
+    ebb_reload_info info{};
+    info.struct_size = sizeof(info);
+    EXPECT_EQ(ebb_reload(s.runtime(), second.activation, compute, &info), EBB_NO_SLOT) << "the only slot is still read";
+    s.release(second);
+    s.close();
+}
+
+TEST(unmarked_reader, keeps_its_source_until_close) {
+    session s(sources_stay());
+    const ebb_stream compute = s.stream();
+    const ebb_stream late = s.stream();
+    const session::saved kept = s.save(compute, "kept");
+    std::byte *own = s.alloc(k_unit_bytes);
+
+    s.stand(late, s.gate());
+    s.fault().refuse(call_kind::record_event, 2);
+    EXPECT_EQ(ebb_reload_into(s.runtime(), kept.activation, own, k_unit_bytes, late), EBB_DEVICE_ERROR);
+    s.check(late, own, kept);
+
+    s.release(kept);
+    EXPECT_EQ(s.deleted(), 0U) << "its source is still read";
+    s.close();
+    EXPECT_EQ(s.deleted(), 1U);
+}
+
 TEST(undisturbed_run, brings_everything_back) {
     for (const named_options &each : option_sets()) {
         const stubborn_run run(each.core, false, [](fault_device &) {});
