@@ -295,8 +295,24 @@ status runtime::wait_begin(uint64_t handle, timelines::pinned_event &event) {
             EBB_TRY(lines_.add(until, t));
         }
     }
+    event = {};
+    return pin_first_not_done(until, event);
+}
+
+status runtime::room_begin(timelines::pinned_event &event) {
+    event = {};
+    poll_deleters();
+    for (const thread_source &s : thread_sources_) {
+        if (!event.needed) {
+            EBB_TRY(pin_first_not_done(s.until, event));
+        }
+    }
+    return {};
+}
+
+// Not known_done: while others wait on that line, it learns nothing from their waits.
+status runtime::pin_first_not_done(const ticket_set &until, timelines::pinned_event &event) {
     for (const ticket t : until) {
-        // Not known_done: while others wait on that line, it learns nothing from their waits.
         result<bool> done = lines_.done(t);
         if (!done.ok()) {
             return done.why();
@@ -308,29 +324,6 @@ status runtime::wait_begin(uint64_t handle, timelines::pinned_event &event) {
             }
             event = pinned.value();
             return {};
-        }
-    }
-    event = {};
-    return {};
-}
-
-status runtime::room_begin(timelines::pinned_event &event) {
-    event = {};
-    poll_deleters();
-    for (const thread_source &s : thread_sources_) {
-        for (const ticket t : s.until) {
-            result<bool> done = lines_.done(t);
-            if (!done.ok()) {
-                return done.why();
-            }
-            if (!done.value()) {
-                result<timelines::pinned_event> pinned = lines_.pin(t);
-                if (!pinned.ok()) {
-                    return pinned.why();
-                }
-                event = pinned.value();
-                return {};
-            }
         }
     }
     return {};

@@ -301,6 +301,7 @@ private:
         }
     }
     void poll_deleters();
+    status pin_first_not_done(const ticket_set &until, timelines::pinned_event &event);
     [[nodiscard]] std::string describe(const activation &a) const;
     [[nodiscard]] status stale(const char *what, uint64_t handle) const;
     status find_activation(uint64_t handle, index &i) const;
