@@ -1,0 +1,91 @@
+#include "transfer/lanes.hpp"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "stepped_device.hpp"
+
+namespace ebb {
+namespace {
+
+constexpr uint64_t k_chunk_bytes = 1000;
+constexpr stream_id k_caller{7};
+
+std::byte *at(uint64_t address) {
+    return reinterpret_cast<std::byte *>(address);
+}
+
+class lanes_test : public testing::Test {
+protected:
+    lanes &with(uint32_t per_direction) {
+        result<std::unique_ptr<lanes>> made = lanes::make(device_, lines_, per_direction, k_chunk_bytes);
+        EXPECT_TRUE(made.ok());
+        lanes_ = std::move(made).value();
+        return *lanes_;
+    }
+
+    stepped_device device_;
+    timelines lines_{device_};
+    std::unique_ptr<lanes> lanes_;
+};
+
+TEST_F(lanes_test, copies_are_cut_into_chunks) {
+    lanes::transfer t = with(1).begin(copy_direction::h2d);
+    EXPECT_TRUE(t.copy(at(1 << 20U), at(0), 2500).ok());
+    using piece = stepped_device::piece;
+    EXPECT_EQ(device_.pieces, (std::vector<piece>{{t.stream(), copy_direction::h2d, 0, 1000},
+                                                  {t.stream(), copy_direction::h2d, 1000, 1000},
+                                                  {t.stream(), copy_direction::h2d, 2000, 500}}));
+    EXPECT_EQ(lanes_->copied_bytes(copy_direction::h2d), 2500U);
+    EXPECT_EQ(lanes_->copied_bytes(copy_direction::d2h), 0U);
+}
+
+TEST_F(lanes_test, a_chunk_of_its_own_size_is_one) {
+    lanes::transfer t = with(1).begin(copy_direction::d2h);
+    EXPECT_TRUE(t.copy(at(1 << 20U), at(0), k_chunk_bytes).ok());
+    EXPECT_EQ(device_.pieces.size(), 1U);
+}
+
+TEST_F(lanes_test, each_direction_has_its_own_lanes_and_takes_them_in_turn) {
+    lanes &both = with(2);
+    const stream_id first = both.begin(copy_direction::d2h).stream();
+    const stream_id second = both.begin(copy_direction::d2h).stream();
+    const stream_id back = both.begin(copy_direction::h2d).stream();
+    EXPECT_NE(first, second);
+    EXPECT_NE(back, first);
+    EXPECT_NE(back, second);
+    EXPECT_EQ(both.begin(copy_direction::d2h).stream(), first);
+    EXPECT_NE(both.begin(copy_direction::h2d).stream(), back);
+}
+
+TEST_F(lanes_test, a_lane_does_not_wait_again_for_what_it_is_behind) {
+    ticket early;
+    ticket late;
+    EXPECT_TRUE(lines_.mark(k_caller, early).ok());
+    EXPECT_TRUE(lines_.mark(k_caller, late).ok());
+    lanes &one = with(1);
+    lanes::transfer out = one.begin(copy_direction::d2h);
+    EXPECT_TRUE(out.wait(late).ok());
+    EXPECT_TRUE(out.wait(early).ok());
+    EXPECT_TRUE(one.begin(copy_direction::d2h).wait(late).ok());
+    EXPECT_EQ(device_.waits, (std::vector<stepped_device::wait>{{out.stream(), k_caller, 2}}));
+    lanes::transfer back = one.begin(copy_direction::h2d);
+    EXPECT_TRUE(back.wait(early).ok());
+    EXPECT_EQ(device_.waits.back(), (stepped_device::wait{back.stream(), k_caller, 1})) << "another lane is not";
+}
+
+TEST_F(lanes_test, a_transfer_ends_with_a_point_of_its_lane) {
+    lanes::transfer t = with(1).begin(copy_direction::d2h);
+    ticket done;
+    EXPECT_TRUE(t.finish(done).ok());
+    EXPECT_TRUE(lines_.wait(k_caller, done).ok());
+    EXPECT_EQ(device_.waits, (std::vector<stepped_device::wait>{{k_caller, t.stream(), 1}}));
+    device_.refuse_records = true;
+    EXPECT_EQ(t.finish(done).code(), code::device_error);
+}
+
+}  // namespace
+}  // namespace ebb
