@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 
 namespace ebb {
 
@@ -78,16 +79,17 @@ struct row {
 // In order of first appearance, with numbered scopes together.
 std::vector<row> group(const report_input &in) {
     std::vector<row> rows;
+    std::unordered_map<std::string, size_t> by_name;
     for (uint32_t i = 0; i < in.by_name.size(); ++i) {
         if (in.by_name[i].calls == 0) {
             continue;
         }
         std::string name = without_numbers(in.names.path(i));
-        const auto found = std::find_if(rows.begin(), rows.end(), [&](const row &r) { return r.name == name; });
-        if (found == rows.end()) {
+        const auto [found, is_new] = by_name.try_emplace(name, rows.size());
+        if (is_new) {
             rows.push_back({std::move(name), in.by_name[i]});
         } else {
-            add(found->n, in.by_name[i]);
+            add(rows[found->second].n, in.by_name[i]);
         }
     }
     return rows;
