@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "device/host/handle_number.hpp"
+#include "device/handle_number.hpp"
 
 namespace ebb {
 namespace {

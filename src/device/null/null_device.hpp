@@ -5,11 +5,10 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <map>
-#include <mutex>
 
 #include "device/call_kind.hpp"
 #include "device/device.hpp"
+#include "device/reserved_memory.hpp"
 
 namespace ebb {
 
@@ -21,7 +20,7 @@ struct null_device_options {
 class null_device : public device {
 public:
     explicit null_device(const null_device_options &options = {});
-    ~null_device() override;
+    ~null_device() override = default;
     null_device(const null_device &) = delete;
     null_device &operator=(const null_device &) = delete;
 
@@ -55,22 +54,11 @@ public:
     [[nodiscard]] uint64_t copied_bytes() const noexcept { return copied_bytes_.load(std::memory_order_relaxed); }
 
 private:
-    // One kind of memory: how much there is, and what is out.
-    struct reservations {
-        const char *what;
-        uint64_t capacity_bytes;
-        code refusal;
-        uint64_t used_bytes = 0;
-        std::map<void *, uint64_t> sizes{};
-    };
-    result<void *> reserve(reservations &from, uint64_t size_bytes);
-    status unreserve(reservations &from, void *data, uint64_t size_bytes);
     void count(call_kind kind) noexcept;
 
     device_info info_;
-    mutable std::mutex memory_mutex_;
-    reservations device_memory_;
-    reservations host_memory_;
+    reserved_memory device_memory_;
+    reserved_memory host_memory_;
     std::atomic<uint64_t> next_number_{16};  // behind the numbers that mean something elsewhere
     std::array<std::atomic<uint64_t>, k_call_kinds> calls_{};
     std::atomic<uint64_t> copied_bytes_{0};
