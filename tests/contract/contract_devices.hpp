@@ -14,6 +14,7 @@
 #include "device/fault/fault_device.hpp"
 #include "device/host/host_device.hpp"
 #include "device/null/null_device.hpp"
+#include "device/sim/sim_device.hpp"
 #include "device/trace/trace_device.hpp"
 
 namespace ebb {
@@ -97,6 +98,38 @@ inline contract_case contract_case_on_host(std::string name, std::function<devic
     return made;
 }
 
+// A machine whose every feature is on.
+inline sim_machine contract_machine() {
+    sim_machine machine;
+    machine.device_bytes = 1ULL << 36U;  // address space that a sanitizer's shadow memory leaves room for
+    machine.host_bytes = 1ULL << 36U;
+    machine.d2h = {190e9, 180e9, 3'000'000, {{1 << 20U, 0.5}, {64 << 20U, 1}}};
+    machine.h2d = {200e9, 170e9, 3'000'000, {}};
+    machine.hbm_bytes_per_second = 8e12;
+    machine.host_dram_bytes_per_second = 380e9;
+    machine.gpus_per_host_memory = 2;
+    return machine;
+}
+
+inline contract_case contract_case_on_sim() {
+    contract_case sim;
+    sim.name = "sim";
+    sim.make = [] {
+        device_stack stack;
+        auto &added = stack.add<sim_device>(contract_machine());
+        stack.block = [&added](stream_id stream) {
+            const result<sim_device::gate> gate = added.stand(stream);
+            EXPECT_TRUE(gate.ok());
+            return std::function<void()>([&added, g = gate.value()] { added.open_gate(g); });
+        };
+        return stack;
+    };
+    sim.heap_allocations_per_block = 1;
+    sim.moves_bytes = false;
+    sim.bad_streams = {1, 2, ~uint64_t{0}, 12345, uint64_t{77} << 24U};
+    return sim;
+}
+
 inline std::vector<contract_case> contract_cases() {
     contract_case host = contract_case_on_host("host", [] {
         device_stack stack;
@@ -130,7 +163,7 @@ inline std::vector<contract_case> contract_cases() {
     null.moves_bytes = false;
     null.checks_arguments = false;
     null.knows_events = false;
-    return {host, null, fault, trace};
+    return {host, null, fault, trace, contract_case_on_sim()};
 }
 
 }  // namespace ebb
