@@ -180,7 +180,8 @@ EBB_API ebb_status ebb_runtime_close(ebb_runtime *runtime, uint32_t flags);
 
 /* Begins a step and ends the one before it. A training step is one optimizer step, with all its
  * micro-batches. The first complete one is recorded (names, order, sizes); later ones are matched against it and
- * prefetched. Evaluation neither reads nor changes the record. Before the first ebb_step, as in evaluation. */
+ * prefetched. Evaluation neither reads nor changes the record, and what the policy would offload is kept there while it
+ * fits the device budget, once that is known. Before the first ebb_step nothing is recorded or prefetched either. */
 typedef int32_t ebb_phase;
 enum { EBB_PHASE_TRAIN = 1, EBB_PHASE_EVALUATE = 2 };
 EBB_API ebb_status ebb_step(ebb_runtime *runtime, ebb_phase phase);
@@ -212,7 +213,8 @@ enum {
     EBB_REASON_PINNING = 6,          /* pinning was refused */
     EBB_REASON_COPY_ERROR = 7,       /* the device refused the copy */
     EBB_REASON_LARGER_THAN_SLOT = 8, /* larger than staging can ever hold */
-    EBB_REASON_INTEGRATED = 9        /* device memory is host memory: copying cannot pay */
+    EBB_REASON_INTEGRATED = 9,       /* device memory is host memory: copying cannot pay */
+    EBB_REASON_EVALUATION = 10       /* evaluation, and it fits the device budget */
 };
 
 enum {

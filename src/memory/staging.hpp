@@ -50,6 +50,7 @@ public:
 
     [[nodiscard]] std::byte *data(slot_id slot) const noexcept;
     [[nodiscard]] uint64_t size_bytes(slot_id slot) const noexcept;
+    [[nodiscard]] bool is_adopted(slot_id id) const noexcept { return live(id).adopted != nullptr; }
 
     // Taking the block: prepare() retires the learned regions that hold no slot, appends their tickets to
     // waits; once the caller has waited for those, take_block() frees them and allocates one region so that about
@@ -58,9 +59,6 @@ public:
     void prepare_block(std::vector<ticket> &waits);
     status take_block(uint64_t size_bytes);
     [[nodiscard]] bool block_taken() const noexcept { return block_taken_; }
-    // Frees what prepare_block() retired and takes nothing: makes room within the cap for a larger slot while
-    // recording.
-    status free_retired();
 
     [[nodiscard]] uint64_t cap_bytes() const noexcept { return cap_bytes_; }
     [[nodiscard]] uint64_t held_bytes() const noexcept { return held_bytes_; }  // what counts in the device budget
@@ -86,6 +84,7 @@ private:
     };
 
     [[nodiscard]] status add_device_region(uint64_t size_bytes);
+    status free_retired();  // what prepare_block() put aside
     // k_none when there is no room (an optional would go through memory).
     [[nodiscard]] slot_id allocate_slot(uint64_t size_bytes, const void *like, std::vector<ticket> &waits);
     slot_id new_slot(std::byte *data, uint64_t size_bytes, uint64_t footprint_bytes);

@@ -34,6 +34,7 @@ enum class keep_reason : uint8_t {
     copy_error = 7,
     larger_than_slot = 8,
     integrated = 9,
+    evaluation = 10,
 };
 
 enum class activation_state : uint8_t {
@@ -75,6 +76,7 @@ struct activation {
     bool has_block = false;
     bool has_slot = false;
     bool readers_cover_copy = false;  // some reader's stream waited for h2d
+    bool counted_kept = false;        // its bytes count as kept, for its reason
 
     pinned_arena::block_id block = 0;
     staging::slot_id slot = 0;
@@ -83,15 +85,14 @@ struct activation {
 
     ticket d2h;
     ticket h2d;
-    ticket last_reload;   // what ebb_wait waits for
     ticket_set produced;  // the producers' points at the offload call
     ticket_set readers;   // last uses of what claims gave out: of the source, or of the slot
     ticket_set copies;    // copies out of and into the block that nothing later covers
+    ticket_set arrivals;  // of all reloads, through whichever view: what ebb_wait waits for
 
-    uint32_t expected_uses = 0;            // use events that the prefetch window has passed and that have not come yet
-    uint32_t prefetched_for = k_no_index;  // the use event that the slot was taken for
-    uint32_t entry = k_no_index;           // in the record
-    uint32_t next_use = k_no_index;        // event of the record
+    uint32_t expected_uses = 0;      // use events that the prefetch window has passed and that have not come yet
+    uint32_t entry = k_no_index;     // in the record
+    uint32_t next_use = k_no_index;  // event of the record
     uint64_t traced_step = 0;
     uint32_t traced = k_no_index;  // in this step's trace
 
@@ -119,14 +120,15 @@ struct activation {
         state = activation_state::kept;
         reason = keep_reason::none;
         released = release_asked = source_held = counted_given_up = staged = block_lost = unclaimed = in_storage_index =
-            has_block = has_slot = readers_cover_copy = false;
+            has_block = has_slot = readers_cover_copy = counted_kept = false;
         block = slot = source_slot = claims = 0;
-        d2h = h2d = last_reload = {};
+        d2h = h2d = {};
         produced.clear();
         readers.clear();
         copies.clear();
+        arrivals.clear();
         expected_uses = 0;
-        prefetched_for = entry = next_use = k_no_index;
+        entry = next_use = k_no_index;
         traced_step = 0;
         traced = k_no_index;
         queue_previous = queue_next = parent = first_view = next_view = k_no_index;

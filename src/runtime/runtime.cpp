@@ -176,7 +176,11 @@ status runtime::check_stream(stream_id stream, const char *argument) const {
         return {};
     }
     status s = device_.check_stream(stream);
-    return s.ok() ? std::move(s) : status{s.code(), fmt::format("{}: {}", argument, s.text())};
+    return s.ok() ? std::move(s) : about(argument, s);
+}
+
+status runtime::about(const char *argument, const status &why) {
+    return {why.code(), fmt::format("{}: {}", argument, why.text())};
 }
 
 void runtime::remember_failure(status failure) {
@@ -284,12 +288,10 @@ status runtime::wait_begin(uint64_t handle, timelines::pinned_event &event) {
     index i = 0;
     EBB_TRY(find_activation(handle, i));
     const activation &body = activations_[body_of(i)];
-    ticket last = body.last_reload;
-    if (last.empty() && body.has_slot) {
-        last = body.h2d;
+    ticket_set until = body.arrivals;
+    if (until.empty() && body.has_slot) {
+        EBB_TRY(lines_.add(until, body.h2d));
     }
-    ticket_set until;
-    EBB_TRY(lines_.add(until, last));
     if (body.source_held) {
         for (const ticket t : body.produced) {
             EBB_TRY(lines_.add(until, t));

@@ -200,6 +200,8 @@ private:
     // runtime_offload.cpp
     status check_request(const offload_request &request);
     void reset(activation &a, const offload_request &request);
+    status take(index i, const offload_request &request, offload_outcome &outcome);
+    void untake(index i) noexcept;
     status mark_producers(activation &a, const offload_request &request);
     void place(index i, const offload_request &request, offload_outcome &outcome);
     decision decide(const offload_request &request, index i);
@@ -228,12 +230,14 @@ private:
     void unclaimed_add(index b, bool front);
     void unclaimed_remove(index b);
     bool drop_last_unclaimed();
+    void expect_again(index i);
+    void look_again_from(const activation &a);
     void drop_all_unclaimed();
     status copy_to_caller(index i, std::byte *data, stream_id consumer);
     status wait_exposed(stream_id consumer, ticket point, uint32_t name);
     status after_failed_reload(activation &body, stream_id consumer, const status &why);
     void keep_block_behind(activation &body, const ticket_set &readers);
-    status copy_part(activation &body, const activation &view, std::byte *data, ticket free_at);
+    status copy_part(activation &body, const activation &view, std::byte *data, ticket free_at, ticket &arrival);
     status copy_on_device(index b, const activation &view, std::byte *data, stream_id consumer, ticket free_at);
     struct device_copy {
         std::byte *to;
@@ -247,6 +251,7 @@ private:
 
     // runtime_release.cpp
     void release_now(index i);
+    void release_one(index i);
     void end_dependences(activation &a);
     void end_view(index i);
     void end_body(index i);
@@ -261,12 +266,17 @@ private:
     void run_deleter(activation &a);
     void give_back_memory(const staging::handed_back &memory, stream_id home, const ticket_set &behind);
     void note_storage_given_up(index i);
+    [[nodiscard]] uint64_t source_cap_bytes() const noexcept;
     [[nodiscard]] uint64_t next_produced_bytes() const noexcept;
+    void strand_slot(staging::slot_id slot, stream_id home);
     [[nodiscard]] uint64_t held_bytes() const noexcept {
         return kept_policy_bytes_ + kept_failure_bytes_ + kept_size_bytes_ + forwarded_bytes_ + source_bytes_ +
                recompute_bytes_ + staging_->held_bytes();
     }
     [[nodiscard]] uint64_t budget_bytes() const noexcept;
+    [[nodiscard]] bool budget_known() const noexcept {
+        return options_.device_budget_bytes != 0 || learned_budget_bytes_ != 0;
+    }
     void note_budget(uint64_t held, uint64_t budget);
     struct lane_sample {
         bool taken = false;
@@ -304,6 +314,7 @@ private:
     status pin_first_not_done(const ticket_set &until, timelines::pinned_event &event);
     [[nodiscard]] std::string describe(const activation &a) const;
     [[nodiscard]] status stale(const char *what, uint64_t handle) const;
+    [[nodiscard]] static status about(const char *argument, const status &why);
     status find_activation(uint64_t handle, index &i) const;
     // The calling thread is one; a failure names the argument.
     [[nodiscard]] status check_stream(stream_id stream, const char *argument) const;
@@ -344,6 +355,7 @@ private:
     std::vector<thread_source> thread_sources_;
     std::vector<thread_source> stranded_;  // the device refused to order their reuse: run at close
     std::vector<ticket> waits_;            // scratch
+    std::vector<index> to_release_;        // scratch
     struct supplied {
         void *memory = nullptr;
         uint64_t footprint_bytes = 0;
@@ -353,6 +365,7 @@ private:
 
     // The step.
     phase phase_ = phase::evaluate;
+    bool evaluating_ = false;   // a step says so; before the first one nobody does
     uint64_t step_number_ = 0;  // of training steps begun
     step_trace trace_;
     step_trace last_mismatch_;  // calls of the last step, where it differed from the record
@@ -368,6 +381,7 @@ private:
     uint32_t matched_events_ = 0;
     uint32_t unknown_events_ = 0;
     uint32_t misordered_events_ = 0;
+    bool sizes_changed_ = false;  // of the record's entries, since its forecast
     bool recomputing_ = false;
     uint64_t recompute_bytes_ = 0;
     bool sampling_ = false;

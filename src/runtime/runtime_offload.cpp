@@ -35,14 +35,25 @@ status runtime::check_request(const offload_request &r) {
 status runtime::offload(const offload_request &r, offload_outcome &outcome) {
     EBB_TRY(check_request(r));
     const index i = activations_.acquire();
+    reset(activations_[i], r);
+    ++user_live_;
+    try {
+        return take(i, r, outcome);
+    } catch (...) {
+        untake(i);
+        throw;
+    }
+}
+
+status runtime::take(index i, const offload_request &r, offload_outcome &outcome) {
     activation &a = activations_[i];
-    reset(a, r);
     status ready = mark_producers(a, r);
     if (ready.ok() && r.staged) {
         ready = stage(i, r);
     }
     if (!ready.ok()) {
         activations_.release(i);
+        --user_live_;
         return ready;
     }
     for (uint64_t k = 0; k < r.recompute_from_count; ++k) {
@@ -50,17 +61,32 @@ status runtime::offload(const offload_request &r, offload_outcome &outcome) {
         a.recompute_from.push_back(from);
         ++activations_[from].dependents;
     }
-    ++user_live_;
     place(i, r, outcome);
     outcome.activation = activations_.handle(i);
     settle();
     return {};
 }
 
+// Host memory ran out in the middle of an offload: the call fails and has taken nothing, so the memory stays the
+// caller's. What was enqueued still reads it, and is waited for; the deleter does not run.
+void runtime::untake(index i) noexcept {
+    activation &a = activations_[i];
+    static_cast<void>(lines_.synchronize(a.d2h));
+    a.deleter = nullptr;
+    a.source_held &= a.staged || a.counted_kept || a.state == activation_state::offloading;
+    try {
+        release_now(i);
+    } catch (...) {
+        // Not even that: its record stays until close.
+    }
+}
+
 status runtime::mark_producers(activation &a, const offload_request &r) {
     for (uint64_t p = 0; p < r.producer_count; ++p) {
         ticket point;
-        EBB_TRY(lines_.mark(r.producers[p], point));
+        if (status marked = lines_.mark(r.producers[p], point); !marked.ok()) {
+            return about("producers", marked);
+        }
         EBB_TRY(lines_.add(a.produced, point));
     }
     return {};
@@ -90,7 +116,7 @@ void runtime::place(index i, const offload_request &r, offload_outcome &outcome)
     }
     largest_seen_bytes_ = std::max(largest_seen_bytes_, a.size_bytes);
     decision d = decide(r, i);
-    match_produce(i, d.where == placement::offload || d.reason == keep_reason::last);
+    match_produce(i, d.where == placement::offload);
     if (d.where == placement::offload) {
         // Only now is its entry known.
         if (r.wish == placement::by_policy && a.entry != k_no_index &&
@@ -100,6 +126,9 @@ void runtime::place(index i, const offload_request &r, offload_outcome &outcome)
             d = {placement::keep, outcome.reason};
             note_first_refusal(a, outcome);
         }
+    }
+    if (a.traced != k_no_index && (d.where == placement::recompute || a.state == activation_state::shared)) {
+        trace_.holds_nothing(a.traced);
     }
     name_counters &n = by_name_[a.name];
     ++n.calls;
@@ -176,6 +205,10 @@ runtime::decision runtime::decide(const offload_request &r, index i) {
         if (where == placement::offload && a.size_bytes < options_.min_offload_bytes) {
             return {placement::keep, keep_reason::floor};
         }
+        if (where == placement::offload && evaluating_ && !r.staged && budget_known() &&
+            held_bytes() + a.size_bytes <= budget_bytes()) {
+            return {placement::keep, keep_reason::evaluation};
+        }
     }
     if (where == placement::recompute) {
         return r.can_recompute ? decision{placement::recompute, keep_reason::none}
@@ -195,6 +228,7 @@ void runtime::keep(activation &a, keep_reason reason) {
     a.reason = reason;
     if (!a.staged) {
         *kept_counter(reason) += a.size_bytes;
+        a.counted_kept = true;
     }
 }
 
@@ -307,14 +341,21 @@ bool runtime::start_copy(index i, offload_outcome &outcome) {
 status runtime::copy_out(index i) {
     activation &a = activations_[i];
     ticket at_home;
+    // A thread is not ordered behind the streams that produce: the first sum is then taken on the lane, which is.
+    const bool sum_at_home = a.home != k_calling_thread || a.produced.empty();
     if (verifier_ != nullptr) {
         a.verify = verifier_->open(describe(a));
-        EBB_TRY(lines_.wait(a.home, a.produced));  // the checksum reads on the home stream
-        EBB_TRY(verifier_->sum_source(a.verify, a.home, a.data, a.size_bytes));
-        EBB_TRY(lines_.mark(a.home, at_home));
+        if (sum_at_home) {
+            EBB_TRY(lines_.wait(a.home, a.produced));
+            EBB_TRY(verifier_->sum_source(a.verify, a.home, a.data, a.size_bytes));
+            EBB_TRY(lines_.mark(a.home, at_home));
+        }
     }
     lanes::transfer t = lanes_->begin(copy_direction::d2h);
     EBB_TRY(t.wait(a.produced));
+    if (verifier_ != nullptr && !sum_at_home) {
+        EBB_TRY(verifier_->sum_source(a.verify, t.stream(), a.data, a.size_bytes));
+    }
     for (const ticket w : waits_) {
         EBB_TRY(t.wait(w));
     }
@@ -335,7 +376,7 @@ status runtime::copy_out(index i) {
     EBB_TRY(t.finish(a.d2h));
     EBB_TRY(lines_.add(a.copies, a.d2h));
     if (verifier_ != nullptr) {
-        verifier_->check_copy(a.verify, at_home, a.d2h);
+        verifier_->check_copy(a.verify, sum_at_home ? at_home : a.d2h, a.d2h);
         if (a.staged) {
             return lines_.add(a.produced, at_home);  // the slot's next copy waits for the checksum, too
         }
@@ -391,12 +432,10 @@ status runtime::after_failed_copy(copy_direction direction, ticket_set &behind) 
 // Staged form: the bytes go to a slot on the producer's stream, so that the caller's memory is free behind it.
 status runtime::stage(index i, const offload_request &r) {
     activation &a = activations_[i];
-    a.staged = true;
-    a.source_held = true;
     if (a.size_bytes == 0) {
-        a.staged = false;
         return {};
     }
+    a.source_held = false;  // the caller's memory is not what it lives in
     bool room = false;
     EBB_TRY(make_slot(a, room, true));
     if (!room) {
@@ -429,12 +468,16 @@ status runtime::stage(index i, const offload_request &r) {
         if (kept.ok()) {
             give_back_memory(staging_->free(a.slot, behind), a.home, behind);
             waiting_for_slot_ = k_no_index;
+        } else {
+            strand_slot(a.slot, a.home);
         }
         a.has_slot = false;
         return staged;
     }
     a.data = staging_->data(a.slot);
     a.source_slot = a.slot;
+    a.staged = true;
+    a.source_held = true;
     a.has_slot = false;
     a.produced.clear();
     return lines_.add(a.produced, point);

@@ -79,7 +79,6 @@ runtime::verdict runtime::prefetch(index i, uint32_t event) {
     }
     passed_[event] = step_number_;
     body.expected_uses = 1;
-    body.prefetched_for = event;
     unclaimed_add(b, false);
     return verdict::pass;
 }

@@ -25,7 +25,17 @@ status runtime::release(uint64_t handle) {
     return {};
 }
 
+// And what it would have been recomputed from, one after the other: chains of those may be long.
 void runtime::release_now(index i) {
+    release_one(i);
+    while (!to_release_.empty()) {
+        const index next = to_release_.back();
+        to_release_.pop_back();
+        release_one(next);
+    }
+}
+
+void runtime::release_one(index i) {
     activation &a = activations_[i];
     EBB_CHECK(user_live_ > 0);
     --user_live_;
@@ -48,7 +58,7 @@ void runtime::end_dependences(activation &a) {
     for (const index from : a.recompute_from) {
         activation &f = activations_[from];
         if (--f.dependents == 0 && f.release_asked) {
-            release_now(from);
+            to_release_.push_back(from);
         }
     }
     a.recompute_from.clear();
@@ -110,7 +120,7 @@ void runtime::end_source(index i) {
     }
     if (a.state == activation_state::forwarded) {
         forwarded_bytes_ -= a.size_bytes;
-    } else {
+    } else if (a.counted_kept) {
         *kept_counter(a.reason) -= a.size_bytes;
     }
     status waited = lines_.wait(a.home, a.produced);

@@ -33,16 +33,20 @@ status runtime::claim_bytes(index i, stream_id consumer, reload_outcome &outcome
         }
         // The source itself: the consumer must see what the producers wrote.
         EBB_TRY(lines_.wait(consumer, body.produced));
-        body.last_reload = {};
         data = body.data;
     } else {
         EBB_TRY(ensure_slot(b));
         // The bytes are in the slot behind the copy on the lane: that is the wait that a reload exposes.
-        const lane_sample sample = sample_begin(consumer, sample_kind::exposed, activations_[i].name);
-        status waited = lines_.wait(consumer, body.h2d);
-        sample_end(sample);
-        EBB_TRY(std::move(waited));
-        body.last_reload = body.h2d;
+        status arrived = lines_.add(body.arrivals, body.h2d);
+        if (arrived.ok()) {
+            arrived = wait_exposed(consumer, body.h2d, activations_[i].name);
+        }
+        if (!arrived.ok()) {
+            if (body.claims == 0) {
+                unclaimed_add(b, true);  // nobody has it: it can be dropped
+            }
+            return arrived;
+        }
         data = staging_->data(body.slot);
     }
     const index c = claims_.acquire();
@@ -72,9 +76,9 @@ status runtime::ensure_slot(index b) {
     if (body.has_slot) {
         if (body.claims == 0) {
             unclaimed_remove(b);
+            ++counters_.reloads_prefetched;
+            ++n.prefetched;
         }
-        ++counters_.reloads_prefetched;
-        ++n.prefetched;
         return {};
     }
     bool room = false;
@@ -144,6 +148,7 @@ status runtime::copy_in(activation &body) {
             release_slot(body);
         } else {
             body.block_lost = true;
+            strand_slot(body.slot, body.home);
         }
         body.has_slot = false;
         return {s.code(), fmt::format("reload of '{}': {}", describe(body), s.text())};
@@ -198,7 +203,6 @@ void runtime::release_slot(activation &body) {
     waiting_for_slot_ = k_no_index;
     body.has_slot = false;
     body.readers.clear();
-    body.prefetched_for = k_no_index;
     if (body.state == activation_state::resident) {
         body.state = activation_state::offloaded;
     }
@@ -231,14 +235,32 @@ bool runtime::drop_last_unclaimed() {
     const index b = unclaimed_.back();
     activation &body = activations_[b];
     unclaimed_remove(b);
-    if (body.prefetched_for != k_no_index && body.prefetched_for < passed_.size()) {
-        passed_[body.prefetched_for] = 0;
-        window_ = std::min(window_, body.prefetched_for);
-    }
     body.expected_uses = 0;
+    expect_again(b);
+    for (index v = body.first_view; v != k_no_index; v = activations_[v].next_view) {
+        expect_again(v);
+    }
     release_slot(body);
     ++counters_.prefetches_dropped;
     return true;
+}
+
+// Uses that the window had passed, since the slot was there, are looked at again.
+void runtime::expect_again(index i) {
+    const activation &a = activations_[i];
+    if (following() && a.traced_step == step_number_) {
+        for (uint32_t event = a.next_use; event != k_no_index; event = record_.events()[event].next_use) {
+            passed_[event] = 0;
+        }
+    }
+    look_again_from(a);
+}
+
+void runtime::look_again_from(const activation &a) {
+    if (a.next_use < window_ && following() && a.traced_step == step_number_) {
+        window_ = a.next_use;
+        waiting_for_slot_ = k_no_index;
+    }
 }
 
 void runtime::drop_all_unclaimed() {
@@ -291,18 +313,20 @@ status runtime::copy_to_caller(index i, std::byte *data, stream_id consumer) {
         if (status s = copy_into(body, data, waits_); !s.ok()) {
             return after_failed_reload(body, consumer, s);
         }
-        body.last_reload = body.h2d;
+        const ticket arrival = body.h2d;
         body.h2d = slot_point;  // no slot was filled
         ++counters_.reloads_on_demand;
         ++by_name_[body.name].on_demand;
-        return wait_exposed(consumer, body.last_reload, view.name);
+        EBB_TRY(lines_.add(body.arrivals, arrival));
+        return wait_exposed(consumer, arrival, view.name);
     }
     if (!body.source_held && !body.has_slot) {
         waits_.clear();
-        if (status s = copy_part(body, view, data, free_at); !s.ok()) {
+        ticket arrival;
+        if (status s = copy_part(body, view, data, free_at, arrival); !s.ok()) {
             return after_failed_reload(body, consumer, s);
         }
-        return wait_exposed(consumer, body.last_reload, view.name);
+        return wait_exposed(consumer, arrival, view.name);
     }
     return copy_on_device(b, view, data, consumer, free_at);
 }
@@ -339,7 +363,7 @@ status runtime::wait_exposed(stream_id consumer, ticket point, uint32_t name) {
 }
 
 // A view of a copy: the part of each extent that it covers.
-status runtime::copy_part(activation &body, const activation &view, std::byte *data, ticket free_at) {
+status runtime::copy_part(activation &body, const activation &view, std::byte *data, ticket free_at, ticket &arrival) {
     lanes::transfer t = lanes_->begin(copy_direction::h2d);
     EBB_TRY(t.wait(body.d2h));
     EBB_TRY(t.wait(free_at));
@@ -356,11 +380,12 @@ status runtime::copy_part(activation &body, const activation &view, std::byte *d
         at += e.size_bytes;
     });
     EBB_TRY(std::move(copied));
-    EBB_TRY(t.finish(body.last_reload));
+    EBB_TRY(t.finish(arrival));
+    EBB_TRY(lines_.add(body.arrivals, arrival));
     ++counters_.reloads_on_demand;
     ++by_name_[view.name].on_demand;
     by_name_[view.name].reloaded_bytes += view.size_bytes;
-    return lines_.add(body.copies, body.last_reload);
+    return lines_.add(body.copies, arrival);
 }
 
 // The bytes are on the device: copied there, on the consumer's stream, or on a lane when the consumer is the thread.
@@ -381,6 +406,9 @@ status runtime::copy_on_device(index b, const activation &view, std::byte *data,
     if (copied.ok()) {
         copied = lines_.add(body.readers, done);
     }
+    if (copied.ok()) {
+        copied = lines_.add(body.arrivals, done);
+    }
     if (!copied.ok() && enqueued) {
         hold_until_close(b, consumer);
         return {copied.code(), fmt::format("reload of '{}': {}; its memory may still be written: keep it until the "
@@ -388,7 +416,6 @@ status runtime::copy_on_device(index b, const activation &view, std::byte *data,
                                            describe(view), copied.text())};
     }
     EBB_TRY(std::move(copied));
-    body.last_reload = done;
     if (from_slot && body.claims == 0) {
         ++counters_.reloads_prefetched;
         ++by_name_[body.name].prefetched;
@@ -475,7 +502,9 @@ status runtime::end_claim(index c, stream_id last) {
     const index b = held.activation;
     activation &body = activations_[held.activation];
     ticket point;
-    EBB_TRY(lines_.mark(last, point));  // refused: the claim stays, its memory cannot be reused safely
+    if (status marked = lines_.mark(last, point); !marked.ok()) {
+        return about("last", marked);  // the claim stays: its memory cannot be reused safely
+    }
     EBB_TRY(lines_.add(body.readers, point));
     for (uint32_t k = 0; k < held.other_count; ++k) {
         EBB_TRY(lines_.mark(held.others[k], point));

@@ -24,12 +24,16 @@ uint64_t runtime::next_produced_bytes() const noexcept {
     return record_.entries()[record_.events()[position_].entry].size_bytes;
 }
 
+uint64_t runtime::source_cap_bytes() const noexcept {
+    return options_.source_bytes == k_none_bytes  ? 0
+           : options_.source_bytes == k_automatic ? ~uint64_t{0}
+                                                  : options_.source_bytes;
+}
+
 // Sources are given up oldest first until the next activation fits: the wait must stand on the home stream before
 // the kernel that produces it, and this is the last call before that kernel.
 void runtime::make_room() {
-    const uint64_t cap_bytes = options_.source_bytes == k_none_bytes  ? 0
-                               : options_.source_bytes == k_automatic ? ~uint64_t{0}
-                                                                      : options_.source_bytes;
+    const uint64_t cap_bytes = source_cap_bytes();
     const uint64_t budget = budget_bytes();
     if (!pending_.empty()) {
         const uint64_t next_bytes = next_produced_bytes();
@@ -64,11 +68,13 @@ void runtime::give_up(index i) {
     }
     a.state = activation_state::offloaded;
     run_deleter(a);
+    look_again_from(a);  // the window may have passed it as one that would be forwarded
     for (index v = a.first_view; v != k_no_index; v = activations_[v].next_view) {
         activation &view = activations_[v];
         if (view.source_held) {
             give_up_view(view, a);
         }
+        look_again_from(view);
     }
     note_storage_given_up(i);
 }
@@ -110,11 +116,26 @@ void runtime::run_deleter(activation &a) {
     }
     const activation &body = a.parent == k_no_index ? a : activations_[a.parent];
     thread_source s{body.readers, {a.deleter, a.deleter_context, nullptr, 0, {}}};
-    remember(lines_.add(s.until, body.d2h));
+    status ordered = lines_.add(s.until, body.d2h);
     for (const ticket t : a.produced) {
-        remember(lines_.add(s.until, t));
+        if (ordered.ok()) {
+            ordered = lines_.add(s.until, t);
+        }
+    }
+    if (!ordered.ok()) {
+        remember_failure(std::move(ordered));
+        stranded_.push_back(s);  // there is a point that nobody could wait for
+        return;
     }
     thread_sources_.push_back(s);
+}
+
+// A slot that may still be written and is never used again: of a lent allocator, its memory goes back at close.
+void runtime::strand_slot(staging::slot_id slot, stream_id home) {
+    if (staging_->is_adopted(slot)) {
+        const staging::handed_back memory = staging_->free(slot, {});
+        stranded_.push_back({{}, {nullptr, nullptr, memory.memory, memory.footprint_bytes, home}});
+    }
 }
 
 // Adopted memory goes back to the lent allocator on the home stream, behind all readers; when the home is the
@@ -171,7 +192,7 @@ void runtime::note_budget(uint64_t held, uint64_t budget) {
             peak_is_new_ = true;
         }
     }
-    if (held <= budget) {
+    if (held <= budget || !budget_known()) {
         return;
     }
     uint64_t excess = held - budget;

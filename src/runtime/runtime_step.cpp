@@ -1,6 +1,7 @@
 // Steps: matching calls to the record, and what happens between two steps.
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/runtime.hpp"
 
@@ -10,6 +11,7 @@ status runtime::begin_step(phase p) {
     EBB_TRY(end_step());
     EBB_TRY(progress());  // timings of sampled steps are read, so that their events can be used again
     phase_ = p;
+    evaluating_ = p == phase::evaluate;
     sampling_ = false;
     if (!training()) {
         settle();
@@ -50,6 +52,9 @@ status runtime::end_step() {
         adopt_trace();
     } else if (differing == 0) {
         has_last_mismatch_ = false;
+        if (std::exchange(sizes_changed_, false)) {
+            forecast();
+        }
     } else if (misordered_events_ == 0 && matched_events_ == record_.events().size()) {
         // All of the record in its order, and more: the larger record serves the smaller steps too, since what is
         // missing is skipped.
@@ -65,6 +70,7 @@ status runtime::end_step() {
 }
 
 void runtime::adopt_trace() {
+    sizes_changed_ = false;
     const bool first = record_.empty();
     record_.adopt(trace_);
     has_last_mismatch_ = false;
@@ -74,7 +80,9 @@ void runtime::adopt_trace() {
     steps_since_plan_ = 0;
     if (first) {
         learn_budget();
-        take_staging();
+    }
+    take_staging();
+    if (first) {
         for (const std::string &pattern : policy_.unmatched_rules()) {
             add_note("policy: no activation of the first step matched '" + pattern + "': is the name right?");
         }
@@ -99,7 +107,8 @@ void runtime::take_staging() {
     if (options_.lent_allocator || staging_->block_taken() || record_.largest_movable_bytes() == 0) {
         return;
     }
-    const uint64_t one_slot = record_.largest_movable_bytes() + 2 * staging::k_alignment;
+    const uint64_t one_slot =
+        std::max(record_.largest_movable_bytes(), options_.max_activation_bytes) + 2 * staging::k_alignment;
     uint64_t wanted = options_.staging_bytes;
     if (wanted == 0) {
         const bool all_fits = record_.peak_saved_bytes() + one_slot <= budget_bytes();
@@ -119,9 +128,7 @@ void runtime::forecast() {
     step_record::budget b;
     const uint64_t staging_bytes = options_.lent_allocator ? 0 : staging_->held_bytes();
     b.device_bytes = budget_bytes() > staging_bytes ? budget_bytes() - staging_bytes : 0;
-    b.source_cap_bytes = options_.source_bytes == k_none_bytes  ? 0
-                         : options_.source_bytes == k_automatic ? ~uint64_t{0}
-                                                                : options_.source_bytes;
+    b.source_cap_bytes = source_cap_bytes();
     b.keep_last = options_.keep_last;
     record_.forecast(b);
 }
@@ -145,7 +152,10 @@ void runtime::match_produce(index i, bool movable) {
     }
     step_record::entry &entry = record_.at(e);
     cursor_[entry.series] = entry.next_occurrence;
-    entry.size_bytes = std::max(entry.size_bytes, a.size_bytes);
+    if (a.size_bytes > entry.size_bytes) {
+        entry.size_bytes = a.size_bytes;
+        sizes_changed_ = true;
+    }
     a.entry = e;
     a.next_use = entry.first_use;
     bound_[e] = activations_.handle(i);
@@ -170,9 +180,7 @@ uint32_t runtime::find_entry(const call_key &key) const noexcept {
 void runtime::match_use(index i) {
     activation &a = activations_[i];
     if (!training() || recomputing_ || a.traced_step != step_number_ || a.traced == k_no_index) {
-        // Not of this step, or a read for a recompute: served on demand and not compared.
-        unknown_events_ += training() && !recomputing_ && a.traced_step != step_number_ ? 1 : 0;
-        return;
+        return;  // not of this step, or a read for a recompute: served on demand and not compared
     }
     trace_.use(a.traced);
     if (record_.empty()) {
@@ -188,6 +196,11 @@ void runtime::match_use(index i) {
         passed_[event] = 0;
         activation &body = activations_[body_of(i)];
         body.expected_uses -= body.expected_uses != 0 ? 1 : 0;
+        if (body.expected_uses == 0 && body.unclaimed) {
+            // Read where it lies (reload_into), for the last time that is expected.
+            unclaimed_remove(body_of(i));
+            release_slot(body);
+        }
     }
     last_use_ = event;
     if (!follow_to(event)) {
@@ -239,7 +252,7 @@ status runtime::recompute_begin(uint64_t size_bytes) {
     recompute_bytes_ = size_bytes;
     // Room for what is computed, and for the reloads that it reads: prefetches can be had again.
     while (!unclaimed_.empty() &&
-           (held_bytes() > budget_bytes() || staging_->cap_bytes() - staging_->used_bytes() < size_bytes)) {
+           (held_bytes() > budget_bytes() || staging_->used_bytes() + size_bytes > staging_->cap_bytes())) {
         static_cast<void>(drop_last_unclaimed());
     }
     settle();

@@ -15,9 +15,10 @@ public:
     explicit storage_index(handle_table<activation> &table) : table_(table), heads_(k_first, k_no_index) {}
 
     void insert(uint32_t i) {
-        if (++count_ > heads_.size()) {
+        if (count_ == heads_.size()) {
             grow();
         }
+        ++count_;
         link(i);
     }
 

@@ -32,6 +32,7 @@ void step_record::adopt(const step_trace &trace) {
         e.layer = a.layer;
         e.size_bytes = a.size_bytes;
         e.movable = a.movable;
+        e.holds_bytes = a.holds_bytes;
         e.produced_at = a.produced_at;
         e.released_at = std::min(a.released_at, trace.event_count());
         entries_.push_back(e);
@@ -104,7 +105,7 @@ void step_record::derive_peak() {
     largest_bytes_ = 0;
     largest_movable_bytes_ = 0;
     for (const entry &e : entries_) {
-        ends[e.released_at] += e.size_bytes;
+        ends[e.released_at] += e.held_bytes();
         largest_bytes_ = std::max(largest_bytes_, e.size_bytes);
         largest_movable_bytes_ = std::max(largest_movable_bytes_, e.movable ? e.size_bytes : 0);
     }
@@ -113,7 +114,7 @@ void step_record::derive_peak() {
     for (size_t i = 0; i < events_.size(); ++i) {
         live -= ends[i];
         if (!events_[i].use) {
-            live += entries_[events_[i].entry].size_bytes;
+            live += entries_[events_[i].entry].held_bytes();
         }
         peak_saved_bytes_ = std::max(peak_saved_bytes_, live);
     }
@@ -150,8 +151,8 @@ void step_record::forecast(const budget &b) {
         if (events_[at].use) {
             leave(i);
         } else {
-            held[i] = e.size_bytes;
-            total_bytes += e.size_bytes;
+            held[i] = e.held_bytes();
+            total_bytes += e.held_bytes();
             if (e.movable && e.younger >= b.keep_last) {
                 pending[i] = 1;
                 source_bytes += e.size_bytes;

@@ -17,6 +17,7 @@ public:
         uint32_t layer = 0;
         uint64_t size_bytes = 0;  // the largest seen, so that budgets hold when sizes change
         bool movable = false;
+        bool holds_bytes = true;
         uint32_t produced_at = 0;
         uint32_t released_at = 0;
         uint32_t first_use = k_no_index;  // event index
@@ -24,6 +25,8 @@ public:
         uint32_t series = 0;              // dense number of the key; its entries are that key's occurrences
         uint32_t next_occurrence = k_no_index;
         bool given_up_before_use = true;  // see forecast()
+
+        [[nodiscard]] uint64_t held_bytes() const noexcept { return holds_bytes ? size_bytes : 0; }
     };
     struct event {
         bool use = false;

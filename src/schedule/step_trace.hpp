@@ -26,6 +26,7 @@ struct traced_activation {
     uint32_t layer = 0;  // its scope
     uint64_t size_bytes = 0;
     bool movable = false;      // by policy: offload, or kept only as one of the last
+    bool holds_bytes = true;   // of its own: neither recomputed nor a part of what another holds
     uint32_t produced_at = 0;  // event index
     uint32_t released_at = 0;  // number of events before its release, or of all when it outlives the step
 };
@@ -45,10 +46,15 @@ public:
         a.layer = layer;
         a.size_bytes = size_bytes;
         a.movable = movable;
+        a.holds_bytes = true;
         a.produced_at = event_count();
         a.released_at = k_no_index;
         events_.push_back({false, id});
         return id;
+    }
+    void holds_nothing(uint32_t activation) {
+        activations_[activation].movable = false;
+        activations_[activation].holds_bytes = false;
     }
     void use(uint32_t activation) { events_.push_back({true, activation}); }
     void release(uint32_t activation) { activations_[activation].released_at = event_count(); }

@@ -181,7 +181,9 @@ TEST_F(lent_allocator, the_staging_cap_and_the_device_budget_are_kept) {
     EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_EVALUATE));
     std::vector<ebb_activation> saved;
     for (int i = 0; i < 4; ++i) {
-        saved.push_back(offload(make_buffer()));
+        ebb_offload_args args = args_for(make_buffer(), "gate");
+        args.placement = EBB_PLACE_OFFLOAD;  // the policy would keep it in evaluation, where it fits
+        saved.push_back(offload(args));
     }
     for (size_t i = 0; i < 3; ++i) {
         static_cast<void>(reload(saved[i]));

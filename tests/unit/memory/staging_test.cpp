@@ -138,19 +138,6 @@ TEST_F(staging_test, a_block_that_the_device_refuses_is_named_and_what_is_held_s
     EXPECT_TRUE(area.allocate(4096, address(0), waits_).has_value());
 }
 
-TEST_F(staging_test, while_recording_small_idle_memory_can_make_way_for_a_larger_slot) {
-    staging area(device_, 8192);
-    for (int i = 0; i < 2; ++i) {
-        area.free(*area.allocate(2048 + 2048 * static_cast<uint64_t>(i), address(0), waits_), one_ticket(1));
-    }
-    EXPECT_FALSE(area.allocate(8192, address(0), waits_).has_value());
-    area.prepare_block(waits_);
-    ASSERT_TRUE(area.free_retired().ok());
-    EXPECT_EQ(area.held_bytes(), 0U);
-    EXPECT_TRUE(area.allocate(8192, address(0), waits_).has_value());
-    EXPECT_FALSE(area.block_taken());
-}
-
 TEST_F(staging_test, a_lent_block_is_used_and_never_given_to_the_device) {
     alignas(512) static std::byte memory[4096];
     {
