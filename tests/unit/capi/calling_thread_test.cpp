@@ -1,6 +1,8 @@
 // The calling thread as producer, consumer and home.
 
+#include <chrono>
 #include <cstring>
+#include <future>
 
 #include "capi_fixture.hpp"
 
@@ -50,6 +52,70 @@ TEST_F(calling_thread, a_deleter_waits_for_the_copy_and_wait_room_blocks_for_it)
     let_all_pass();
     waiter.join();
     EXPECT_EQ(b.deleted, 1);
+}
+
+// Two parts of one copy: the second reload, which is there already, must not make the wait forget the first.
+TEST_F(calling_thread, waits_for_every_reload_of_bytes_that_are_shared) {
+    options_.staging_bytes = 2 * k_size;
+    open();
+    buffer &whole = make_buffer();
+    ebb_offload_args args = thread_args(whole, "whole");
+    args.storage_id = 7;
+    const ebb_activation parent = offload(args);
+    args.size_bytes = k_size / 2;
+    args.deleter = nullptr;
+    args.name = "part";
+    const ebb_activation part = offload(args);
+    buffer &slow = make_buffer();
+    const ebb_activation before = offload(thread_args(slow, "before"));
+    EBB_EXPECT_OK(ebb_wait_room(runtime_));
+    const ebb_reload_info resident = reload(parent, compute_);
+    device_->wait_for_our_streams();
+
+    hold(copy_direction::h2d);
+    static_cast<void>(reload(before, compute_));  // the lane stands
+    void *own = nullptr;
+    EBB_ASSERT_OK(ebb_host_alloc(runtime_, k_size / 2, &own));
+    std::memset(own, 0, k_size / 2);
+    EBB_ASSERT_OK(ebb_reload_into(runtime_, part, own, k_size / 2, k_thread));
+    const ebb_reload_info again = reload(parent, k_thread);
+    std::thread waiter([&] {
+        EBB_EXPECT_OK(ebb_wait(runtime_, part));
+        EXPECT_EQ(std::memcmp(own, again.data, k_size / 2), 0);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // gives a wait that is none time to be wrong
+    let_all_pass();
+    waiter.join();
+    EBB_EXPECT_OK(ebb_return(runtime_, resident.claim, compute_));
+}
+
+// The thread at home is not ordered behind the stream that produces: verify's first sum must not be taken too early.
+TEST_F(calling_thread, verify_as_home_of_what_a_stream_still_produces) {
+    options_.verify = true;
+    open();
+    buffer &b = make_buffer();
+    std::memset(b.data, 0, k_size);
+    struct late {
+        std::promise<void> go;
+        buffer *of;
+    } produced{{}, &b};
+    EBB_ASSERT_OK(ebb_host_launch(
+        runtime_, compute_,
+        [](void *argument) {
+            auto *p = static_cast<late *>(argument);
+            p->go.get_future().wait();
+            fill_pattern(p->of->data, k_size, p->of->seed);
+        },
+        &produced));
+    ebb_offload_args args = args_for(b);
+    args.home = &k_thread;
+    const ebb_activation a = offload(args);
+    produced.go.set_value();
+    EBB_EXPECT_OK(ebb_wait_room(runtime_));
+    EBB_EXPECT_OK(ebb_progress(runtime_));
+    reload_and_return(a, b);
+    device_->wait_for_our_streams();
+    EBB_EXPECT_OK(ebb_progress(runtime_));
 }
 
 TEST_F(calling_thread, other_calls_are_served_while_one_waits) {

@@ -137,5 +137,28 @@ TEST_F(recompute, reloads_in_a_section_are_not_compared_and_prefetches_make_room
     expect_nothing_held();
 }
 
+// Each is recomputed from the one before; all but the last were released by then.
+TEST_F(recompute, a_long_chain_ends_with_its_last) {
+    constexpr int k_links = 100'000;
+    open();
+    std::vector<ebb_activation> chain;
+    for (int i = 0; i < k_links; ++i) {
+        ebb_offload_args args = zeroed<ebb_offload_args>();
+        args.name = "link";
+        args.producers = &compute_;
+        args.producer_count = 1;
+        args.flags = EBB_OFFLOAD_CAN_RECOMPUTE;
+        if (i != 0) {
+            args.recompute_from = &chain.back();
+            args.recompute_from_count = 1;
+        }
+        chain.push_back(offload(args));
+    }
+    for (const ebb_activation link : chain) {
+        EBB_ASSERT_OK(ebb_release(runtime_, link));
+    }
+    expect_nothing_held();
+}
+
 }  // namespace
 }  // namespace ebb::test
