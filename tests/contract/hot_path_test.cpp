@@ -1,64 +1,11 @@
-// Counts every heap allocation of the program, on all threads.
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+// Once warm, a device allocates nothing on the heap: every operator new of this program is counted.
 #include "contract_fixture.hpp"
-
-namespace {
-std::atomic<uint64_t> allocations{0};
-
-void *counted(std::size_t size_bytes, std::size_t alignment) {
-    allocations.fetch_add(1, std::memory_order_relaxed);
-    const std::size_t rounded = (size_bytes + alignment - 1) / alignment * alignment;
-    void *data = alignment <= alignof(std::max_align_t) ? std::malloc(size_bytes == 0 ? 1 : size_bytes)
-                                                        : std::aligned_alloc(alignment, rounded);
-    if (data == nullptr) {
-        throw std::bad_alloc();
-    }
-    return data;
-}
-}  // namespace
-
-void *operator new(std::size_t size_bytes) {
-    return counted(size_bytes, 1);
-}
-void *operator new[](std::size_t size_bytes) {
-    return counted(size_bytes, 1);
-}
-void *operator new(std::size_t size_bytes, std::align_val_t alignment) {
-    return counted(size_bytes, static_cast<std::size_t>(alignment));
-}
-void *operator new[](std::size_t size_bytes, std::align_val_t alignment) {
-    return counted(size_bytes, static_cast<std::size_t>(alignment));
-}
-void operator delete(void *data) noexcept {
-    std::free(data);
-}
-void operator delete[](void *data) noexcept {
-    std::free(data);
-}
-void operator delete(void *data, std::size_t) noexcept {
-    std::free(data);
-}
-void operator delete[](void *data, std::size_t) noexcept {
-    std::free(data);
-}
-void operator delete(void *data, std::align_val_t) noexcept {
-    std::free(data);
-}
-void operator delete[](void *data, std::align_val_t) noexcept {
-    std::free(data);
-}
-void operator delete(void *data, std::size_t, std::align_val_t) noexcept {
-    std::free(data);
-}
-void operator delete[](void *data, std::size_t, std::align_val_t) noexcept {
-    std::free(data);
-}
+#include "counted_new.hpp"
 
 namespace ebb {
 namespace {
+
+using test::allocation_count;
 
 class hot_path_contract : public contract {
 protected:
@@ -110,20 +57,20 @@ TEST_P(hot_path_contract, allocates_nothing_once_warm) {
         ASSERT_TRUE(finish_step());
     }
     const uint64_t expected = GetParam().heap_allocations_per_block * k_rounds;
-    const uint64_t before = allocations.load();
+    const uint64_t before = allocation_count.load();
     bool all_ok = true;
     for (uint64_t round = 0; round < k_rounds; ++round) {
         all_ok = enqueue_step() && finish_step() && all_ok;
     }
-    const uint64_t after = allocations.load();
+    const uint64_t after = allocation_count.load();
     EXPECT_TRUE(all_ok);
     EXPECT_EQ(after - before, expected);
 }
 
 TEST_P(hot_path_contract, the_count_sees_an_allocation) {
-    const uint64_t before = allocations.load();
+    const uint64_t before = allocation_count.load();
     const std::vector<uint64_t> allocated(100, 1);
-    EXPECT_GT(allocations.load() - before, 0U) << allocated.size();
+    EXPECT_GT(allocation_count.load() - before, 0U) << allocated.size();
 }
 
 EBB_CONTRACT_FOR_ALL_DEVICES(hot_path_contract);

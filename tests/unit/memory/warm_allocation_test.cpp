@@ -1,65 +1,20 @@
 // Once warm, the memory layer allocates nothing on the heap: every operator new of this program is counted.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <random>
 #include <vector>
 
 #include "memory/pinned_arena.hpp"
 #include "memory/staging.hpp"
+#include "support/counted_new.hpp"
 #include "support/fake_memory_device.hpp"
 #include "support/memory_traces.hpp"
 #include "support/one_ticket.hpp"
 
-namespace {
-std::atomic<uint64_t> heap_allocations{0};
-
-void *counted(std::size_t size_bytes) {
-    heap_allocations.fetch_add(1, std::memory_order_relaxed);
-    if (void *data = std::malloc(size_bytes == 0 ? 1 : size_bytes)) {
-        return data;
-    }
-    throw std::bad_alloc();
-}
-}  // namespace
-
-void *operator new(std::size_t size_bytes) {
-    return counted(size_bytes);
-}
-void *operator new[](std::size_t size_bytes) {
-    return counted(size_bytes);
-}
-void *operator new(std::size_t size_bytes, std::align_val_t alignment) {
-    heap_allocations.fetch_add(1, std::memory_order_relaxed);
-    const auto align = static_cast<std::size_t>(alignment);
-    if (void *data = std::aligned_alloc(align, (size_bytes + align - 1) / align * align)) {
-        return data;
-    }
-    throw std::bad_alloc();
-}
-void operator delete(void *data, std::align_val_t) noexcept {
-    std::free(data);
-}
-void operator delete(void *data, std::size_t, std::align_val_t) noexcept {
-    std::free(data);
-}
-void operator delete(void *data) noexcept {
-    std::free(data);
-}
-void operator delete[](void *data) noexcept {
-    std::free(data);
-}
-void operator delete(void *data, std::size_t) noexcept {
-    std::free(data);
-}
-void operator delete[](void *data, std::size_t) noexcept {
-    std::free(data);
-}
-
 namespace ebb {
 namespace {
+
+using test::allocation_count;
 
 class warm_allocation : public ::testing::Test {
 protected:
@@ -83,9 +38,23 @@ protected:
 };
 
 TEST_F(warm_allocation, counting_works) {
-    const uint64_t before = heap_allocations;
+    uint64_t before = allocation_count;
     std::vector<int> one(1);
-    EXPECT_EQ(heap_allocations - before, 1U) << one.size();
+    EXPECT_EQ(allocation_count - before, 1U) << one.size();
+    // Each form once. Called by name, so that no compiler leaves a pair out.
+    constexpr auto k_wide = std::align_val_t{64};
+    before = allocation_count;
+    ::operator delete(::operator new(5));
+    ::operator delete[](::operator new[](5));
+    ::operator delete(::operator new(5, std::nothrow), std::nothrow);
+    ::operator delete[](::operator new[](5, std::nothrow), std::nothrow);
+    void *wide = ::operator new(5, k_wide);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(wide) % 64, 0U);
+    ::operator delete(wide, k_wide);
+    ::operator delete[](::operator new[](5, k_wide), k_wide);
+    ::operator delete(::operator new(5, k_wide, std::nothrow), k_wide, std::nothrow);
+    ::operator delete[](::operator new[](5, k_wide, std::nothrow), k_wide, std::nothrow);
+    EXPECT_EQ(allocation_count - before, 8U);
 }
 
 TEST_F(warm_allocation, arena_on_a_chain) {
@@ -93,13 +62,13 @@ TEST_F(warm_allocation, arena_on_a_chain) {
     const traces::step step = traces::llama_405b();
     run(arena, step);
     run(arena, step);
-    const uint64_t before = heap_allocations;
+    const uint64_t before = allocation_count;
     const uint64_t mapped_calls = device_.map_calls;
     const uint64_t room_calls = device_.room_calls;
     for (int i = 0; i < 20; ++i) {
         run(arena, step);
     }
-    EXPECT_EQ(heap_allocations - before, 0U);
+    EXPECT_EQ(allocation_count - before, 0U);
     EXPECT_EQ(device_.map_calls, mapped_calls);
     EXPECT_EQ(device_.room_calls, room_calls);
 }
@@ -116,12 +85,12 @@ TEST_F(warm_allocation, arena_with_sizes_that_change) {
             run(arena, step);
         }
     }
-    const uint64_t before = heap_allocations;
+    const uint64_t before = allocation_count;
     const uint64_t mapped_calls = device_.map_calls;
     for (const traces::step &step : steps) {
         run(arena, step);
     }
-    EXPECT_EQ(heap_allocations - before, 0U);
+    EXPECT_EQ(allocation_count - before, 0U);
     EXPECT_EQ(device_.map_calls, mapped_calls);
 }
 
@@ -134,12 +103,12 @@ TEST_F(warm_allocation, arena_that_refuses) {
     // A try that the device refuses may allocate its words; the many refusals between tries may not.
     int without_a_try = 0;
     for (int i = 0; i < 1000; ++i) {
-        const uint64_t before = heap_allocations;
+        const uint64_t before = allocation_count;
         const uint64_t mapped_calls = device_.map_calls;
         ASSERT_FALSE(arena.allocate(1ULL << 20U, waits_).has_value());
         if (device_.map_calls == mapped_calls) {
             ++without_a_try;
-            ASSERT_EQ(heap_allocations - before, 0U);
+            ASSERT_EQ(allocation_count - before, 0U);
         }
     }
     EXPECT_GT(without_a_try, 980);
@@ -150,7 +119,7 @@ TEST_F(warm_allocation, staging) {
     ASSERT_TRUE(area.take_block(64ULL << 20U).ok());
     uint64_t before = 0;
     for (int round = 0; round < 2; ++round) {
-        before = heap_allocations;
+        before = allocation_count;
         std::mt19937_64 random(9);
         std::array<std::optional<staging::slot_id>, 16> slots;
         for (int i = 0; i < 20000; ++i) {
@@ -169,7 +138,7 @@ TEST_F(warm_allocation, staging) {
             }
         }
     }
-    EXPECT_EQ(heap_allocations - before, 0U);
+    EXPECT_EQ(allocation_count - before, 0U);
     EXPECT_EQ(area.device_allocation_count(), 1U);
 }
 

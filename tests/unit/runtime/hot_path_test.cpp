@@ -119,7 +119,7 @@ TEST(hot_path, allocates_nothing_after_warm_up) {
     ebb_statistics before{};
     before.struct_size = sizeof(before);
     ASSERT_EQ(ebb_stats(s.runtime(), &before), EBB_OK);
-    const unsigned long count = allocation_count.load();
+    const uint64_t count = allocation_count.load();
     run(s, k_hot_steps);
     EXPECT_EQ(allocation_count.load(), count);
     EXPECT_TRUE(s.ok()) << ebb_last_error();
