@@ -1,5 +1,7 @@
 // Staging on the caller's memory: an allocator with the shape of a stream-ordered pool, or one block.
 
+#include <chrono>
+#include <future>
 #include <map>
 #include <mutex>
 
@@ -22,8 +24,12 @@ struct lent_pool {
     uint64_t out_bytes = 0, peak_bytes = 0;
     int allocs = 0, refused = 0, frees = 0, wrong_frees = 0;
     uint64_t last_alignment = 0;
+    uint64_t available = 0;  // what available_bytes says
+    int asked = 0;           // how often it was asked
+    std::function<void()> in_available;
 
     ebb_allocator interface() { return {alloc, free, nullptr, this}; }
+    ebb_allocator interface_that_says_what_is_free() { return {alloc, free, available_bytes, this}; }
 
     void call_back() {
         // Not while a lock of Ebb's is held: this would never return.
@@ -62,6 +68,14 @@ struct lent_pool {
         p->out_bytes -= size_bytes;
         p->out.erase(found);
         p->retired.push_back(static_cast<char *>(data) - p->shift_bytes);  // streams may still be on their way to it
+    }
+    static uint64_t available_bytes(void *context) {
+        auto *p = static_cast<lent_pool *>(context);
+        ++p->asked;
+        if (p->in_available) {
+            p->in_available();
+        }
+        return p->available;
     }
     ~lent_pool() {
         for (void *data : retired) {
@@ -230,6 +244,172 @@ TEST_F(lent_allocator, force_close_frees_what_claims_hold) {
     static_cast<void>(reload(two));
     EBB_EXPECT_OK(ebb_release(runtime_, two));
     EXPECT_EQ(pool_.out.size(), 2U);
+}
+
+// The device budget is learned from the first recorded step: what was held at its peak, plus what the allocator said
+// was free then, less 5 % of the device's capacity.
+class learned_budget : public lent_allocator {
+protected:
+    static constexpr uint64_t k_capacity_bytes = 64ULL << 20U;
+    static constexpr uint64_t k_reserve_bytes = k_capacity_bytes / 20;
+
+    void open_that_says_what_is_free() {
+        const ebb_allocator a = pool_.interface_that_says_what_is_free();
+        open(&a);
+        pool_.runtime = runtime_;
+        EXPECT_EQ(host_options_.capacity_bytes, k_capacity_bytes);
+    }
+    ebb_activation offload_as(ebb_placement placement, const char *name) {
+        ebb_offload_args args = args_for(make_buffer(), name);
+        args.placement = placement;
+        return offload(args);
+    }
+    // A step that holds one, two, three units, and then two, one and two again. Says how often it was asked after each.
+    std::vector<int> step_of_three_units(uint64_t free_at_peak) {
+        std::vector<int> asked;
+        const auto note = [&](uint64_t now_available) {
+            asked.push_back(pool_.asked);
+            pool_.available = now_available;
+        };
+        EBB_EXPECT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+        note(900 * k_size);
+        const ebb_activation kept = offload_as(EBB_PLACE_KEEP, "kept");
+        note(800 * k_size);
+        const ebb_activation one = offload_as(EBB_PLACE_OFFLOAD, "one");
+        const ebb_activation two = offload_as(EBB_PLACE_OFFLOAD, "two");
+        note(700 * k_size);
+        const ebb_reload_info first = reload(one);
+        note(free_at_peak);
+        const ebb_reload_info second = reload(two);
+        note(600 * k_size);
+        EXPECT_EQ(stats().device_held_bytes, 3 * k_size);
+        EBB_EXPECT_OK(ebb_return(runtime_, first.claim, compute_));
+        EBB_EXPECT_OK(ebb_return(runtime_, second.claim, compute_));
+        const ebb_reload_info again = reload(one);
+        EBB_EXPECT_OK(ebb_return(runtime_, again.claim, compute_));
+        for (const ebb_activation a : {kept, one, two}) {
+            EBB_EXPECT_OK(ebb_release(runtime_, a));
+        }
+        note(500 * k_size);
+        return asked;
+    }
+};
+
+TEST_F(learned_budget, is_what_was_held_and_free_at_the_peak_less_a_reserve) {
+    open_that_says_what_is_free();
+    EXPECT_EQ(pool_.asked, 0);
+    EXPECT_EQ(step_of_three_units(200 * k_size), (std::vector<int>{0, 1, 1, 2, 3, 3}))
+        << "asked at each new peak, and at no other call";
+    EXPECT_EQ(stats().device_budget_bytes, 0U) << "not known before the step is over";
+    EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+    EXPECT_EQ(stats().device_budget_bytes, 3 * k_size + 200 * k_size - k_reserve_bytes);
+    // It is learned once.
+    EXPECT_EQ(step_of_three_units(300 * k_size), std::vector<int>(6, 3));
+    EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+    EXPECT_EQ(stats().device_budget_bytes, 3 * k_size + 200 * k_size - k_reserve_bytes);
+}
+
+TEST_F(learned_budget, is_not_learned_outside_of_training_steps) {
+    open_that_says_what_is_free();
+    const auto hold_ten_units = [&] {
+        std::vector<ebb_activation> all;
+        for (int i = 0; i < 10; ++i) {
+            all.push_back(offload_as(EBB_PLACE_KEEP, "kept"));
+        }
+        for (const ebb_activation a : all) {
+            EBB_EXPECT_OK(ebb_release(runtime_, a));
+        }
+    };
+    hold_ten_units();  // before the first step
+    EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_EVALUATE));
+    hold_ten_units();
+    EXPECT_EQ(pool_.asked, 0);
+    step_of_three_units(200 * k_size);
+    EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_EVALUATE));
+    hold_ten_units();
+    EXPECT_EQ(pool_.asked, 3);
+    EXPECT_EQ(stats().device_budget_bytes, 3 * k_size + 200 * k_size - k_reserve_bytes);
+}
+
+TEST_F(learned_budget, is_not_asked_for_when_one_is_given) {
+    options_.device_budget_bytes = 20 * k_size;
+    open_that_says_what_is_free();
+    step_of_three_units(200 * k_size);
+    step_of_three_units(200 * k_size);
+    EXPECT_EQ(pool_.asked, 0);
+    EXPECT_EQ(stats().device_budget_bytes, 20 * k_size);
+}
+
+// As many prefetches as fit what the allocator had said.
+TEST_F(learned_budget, bounds_what_the_next_steps_hold) {
+    for (const uint64_t units : {2U, 3U, 5U}) {
+        open_that_says_what_is_free();
+        const uint64_t wanted_bytes = units * k_size + k_size / 2;
+        pool_.available = wanted_bytes + k_reserve_bytes - k_size;  // the recorded step holds one unit at a time
+        run_step(8);
+        EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+        EXPECT_EQ(stats().device_budget_bytes, wanted_bytes);
+        std::vector<std::pair<ebb_activation, buffer *>> saved;
+        for (int l = 0; l < 8; ++l) {
+            buffer &b = make_buffer();
+            saved.emplace_back(offload(b, ("layer" + std::to_string(l)).c_str()), &b);
+        }
+        EXPECT_EQ(pool_.out.size(), units);
+        while (!saved.empty()) {
+            reload_and_return(saved.back().first, *saved.back().second);
+            EXPECT_LE(stats().device_held_bytes, wanted_bytes);
+            EBB_ASSERT_OK(ebb_release(runtime_, saved.back().first));
+            saved.pop_back();
+        }
+        EXPECT_EQ(pool_.out.size(), 0U);
+        pool_.runtime = nullptr;
+        close();
+    }
+}
+
+// The callback may call Ebb, as may any other thread meanwhile: no lock is held.
+TEST_F(learned_budget, the_callback_may_call_again) {
+    open_that_says_what_is_free();
+    std::future<ebb_status> elsewhere;  // outlives the callback: without a hang also where a lock is held
+    int calls = 0;
+    pool_.in_available = [&] {
+        if (++calls > 1) {
+            return;
+        }
+        elsewhere = std::async(std::launch::async, [this] {
+            ebb_statistics s = zeroed<ebb_statistics>();
+            return ebb_stats(runtime_, &s);
+        });
+        ASSERT_EQ(elsewhere.wait_for(std::chrono::seconds(20)), std::future_status::ready) << "a lock is held";
+        EXPECT_EQ(elsewhere.get(), EBB_OK);
+        EBB_EXPECT_OK(ebb_progress(runtime_));
+        EXPECT_EQ(stats().device_budget_bytes, 0U);
+        const ebb_offload_args args = args_for(make_buffer(), "own");
+        ebb_offload_info own = zeroed<ebb_offload_info>();
+        EBB_EXPECT_OK(ebb_offload(runtime_, &args, &own));
+        const ebb_reload_info claimed = reload(own.activation);
+        EBB_EXPECT_OK(ebb_return(runtime_, claimed.claim, compute_));
+        EBB_EXPECT_OK(ebb_release(runtime_, own.activation));
+    };
+    pool_.available = 200 * k_size;
+    step_of_three_units(200 * k_size);
+    EXPECT_GT(calls, 1);
+    EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+    EXPECT_EQ(stats().device_budget_bytes, 3 * k_size + 200 * k_size - k_reserve_bytes);
+}
+
+// Without it, the device's own memory counts.
+TEST_F(learned_budget, needs_no_callback) {
+    open_lent();
+    step_of_three_units(200 * k_size);
+    EXPECT_EQ(pool_.asked, 0);
+    uint64_t capacity_bytes = 0;
+    uint64_t used_bytes = 0;
+    EBB_ASSERT_OK(ebb_host_memory(runtime_, &capacity_bytes, &used_bytes, nullptr));
+    ASSERT_EQ(capacity_bytes, k_capacity_bytes);
+    ASSERT_EQ(used_bytes, 3 * k_size) << "the caller's three, there since before the peak";
+    EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+    EXPECT_EQ(stats().device_budget_bytes, 3 * k_size + (capacity_bytes - used_bytes) - k_reserve_bytes);
 }
 
 using lent_create = ::testing::Test;
