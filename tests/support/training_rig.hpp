@@ -23,6 +23,7 @@
 #include "device/host/host_device.hpp"
 #include "device/trace/trace_device.hpp"
 #include "ebb/ebb.h"
+#include "side_by_side_device.hpp"
 
 namespace ebb::test {
 
@@ -40,11 +41,16 @@ namespace ebb::test {
 // Host device, faults over it, a trace over both; owns all three and knows the streams that were made on it.
 class rig_device : public trace_device {
 public:
-    // With slab_bytes, pinned memory comes in registrations of at most that size.
+    // With slab_bytes, pinned memory comes in registrations of at most that size, side by side.
     static std::unique_ptr<rig_device> make(const host_device_options &options, uint64_t slab_bytes = 0) {
         auto host = std::make_unique<host_device>(options);
-        auto fault = std::make_unique<fault_device>(*host);
-        std::unique_ptr<rig_device> made(new rig_device(std::move(host), std::move(fault)));
+        std::unique_ptr<side_by_side_device> slabs;
+        if (slab_bytes != 0) {
+            slabs = std::make_unique<side_by_side_device>(*host, slab_bytes);
+        }
+        auto fault =
+            slabs != nullptr ? std::make_unique<fault_device>(*slabs, *host) : std::make_unique<fault_device>(*host);
+        std::unique_ptr<rig_device> made(new rig_device(std::move(host), std::move(slabs), std::move(fault)));
         if (slab_bytes != 0) {
             made->info_.slab_bytes = slab_bytes;
         }
@@ -62,6 +68,7 @@ public:
 
     [[nodiscard]] host_device &host() { return *host_; }
     [[nodiscard]] fault_device &fault() { return *fault_; }
+    [[nodiscard]] side_by_side_device &slabs() { return *slabs_; }  // only when made with slab_bytes
 
     result<stream_id> create_stream(stream_role role) override {
         result<stream_id> made = trace_device::create_stream(role);
@@ -86,11 +93,17 @@ public:
     }
 
 private:
-    rig_device(std::unique_ptr<host_device> host, std::unique_ptr<fault_device> fault)
-        : trace_device(*fault), info_(host->info()), host_(std::move(host)), fault_(std::move(fault)) {}
+    rig_device(std::unique_ptr<host_device> host, std::unique_ptr<side_by_side_device> slabs,
+               std::unique_ptr<fault_device> fault)
+        : trace_device(*fault),
+          info_(host->info()),
+          slabs_(std::move(slabs)),
+          host_(std::move(host)),
+          fault_(std::move(fault)) {}
 
     device_info info_;
     std::function<void(rig_device &)> at_end_;
+    std::unique_ptr<side_by_side_device> slabs_;  // outlives the host device's streams, which copy there
     std::unique_ptr<host_device> host_;
     std::unique_ptr<fault_device> fault_;
     std::vector<stream_id> streams_;
