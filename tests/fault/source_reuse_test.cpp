@@ -5,69 +5,31 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <string>
 
-#include "fault_session.hpp"
+#include "order_fixture.hpp"
 
 namespace ebb::test {
 namespace {
 
-class source_reuse : public ::testing::Test {
+class source_reuse : public order_test {
 protected:
-    // Where a kernel that is enqueued on `stream` now stands in the trace: a save there, which is kept, marks it.
-    size_t next_kernel_on(ebb_stream stream) {
-        ebb_offload_args args{};
-        args.placement = EBB_PLACE_KEEP;
-        later_.push_back(s_.save(stream, "later", k_unit_bytes, args));
-        return s_.order().records().back();
-    }
-    void expect_behind(ebb_stream stream, size_t call) {
-        const size_t kernel = next_kernel_on(stream);
-        const stream_order order = s_.order();
-        EXPECT_NE(order[kernel].stream, order[call].stream) << "the stream's own order shows nothing";
-        EXPECT_TRUE(order.behind(kernel, call)) << to_string(order[call]);
-    }
-    void stand(ebb_stream stream) { s_.stand(stream, gate_); }
-    // What was held goes on, and everything is as it should be.
-    void finish() {
-        s_.let_all_pass();
-        for (const session::saved &each : later_) {
-            s_.release(each);
-        }
-        later_.clear();
-        s_.drain();
-        EBB_EXPECT_OK(ebb_wait_room(s_.runtime()));
-        EXPECT_EQ(s_.stats().live_activations, 0U);
-        EXPECT_EQ(s_.wrong(), 0);
-    }
-    [[nodiscard]] ebb_offload_args at_home(ebb_placement placement = EBB_PLACE_BY_POLICY) const {
-        ebb_offload_args args{};
-        args.home = &home_;
-        args.placement = placement;
-        return args;
-    }
+    source_reuse() : order_test(one_source()) {}
 
+private:
     static runtime_options one_source() {  // stays until another one comes
         runtime_options o = sources_stay(2);
         o.source_bytes = k_unit_bytes;
         return o;
     }
-
-    session s_{one_source()};
-    ebb_stream compute_ = s_.stream();
-    ebb_stream home_ = s_.stream();
-    ebb_stream consumer_ = s_.stream();
-    stream_gate &gate_ = s_.gate();
-    std::vector<session::saved> later_;
 };
 
 TEST_F(source_reuse, of_a_kept_one_is_behind_its_producer) {
     stand(compute_);
     const session::saved x = s_.save(compute_, "x", k_unit_bytes, at_home(EBB_PLACE_KEEP));
-    const size_t produced = s_.order().records().back();
+    const size_t produced = records().back();
     s_.release(x);
     EXPECT_EQ(s_.deleted(), 1U);
-    expect_behind(home_, produced);
+    expect_next_behind(home_, produced);
     finish();
 }
 
@@ -82,12 +44,12 @@ TEST_F(source_reuse, of_a_kept_one_is_behind_its_readers) {
     }
     s_.device().clear();
     s_.give_back(info, consumer_);
-    const std::vector<size_t> last_uses = s_.order().records();
+    const std::vector<size_t> last_uses = records();
     ASSERT_EQ(last_uses.size(), 2U);
     s_.release(x);
     EXPECT_EQ(s_.deleted(), 1U);
-    expect_behind(home_, last_uses[0]);
-    expect_behind(home_, last_uses[1]);
+    expect_next_behind(home_, last_uses[0]);
+    expect_next_behind(home_, last_uses[1]);
     finish();
 }
 
@@ -96,7 +58,7 @@ TEST_F(source_reuse, of_one_that_was_handed_back_is_behind_its_own_copy) {
     std::atomic<bool> copied{false};
     s_.hold(copy_direction::d2h);
     const session::saved x = s_.save(compute_, "x", k_unit_bytes, at_home());
-    const size_t copy = s_.order().copies(copy_direction::d2h).at(0);
+    const size_t copy = copies(copy_direction::d2h).at(0);
     const ebb_reload_info info = s_.reload(x, consumer_);
     ASSERT_EQ(info.data, x.data);
     s_.check(consumer_, info.data, x);
@@ -105,7 +67,7 @@ TEST_F(source_reuse, of_one_that_was_handed_back_is_behind_its_own_copy) {
     s_.release(x);
     EXPECT_EQ(s_.deleted(), 1U);
     s_.check(home_, [&copied] { return copied.load(); });
-    expect_behind(home_, copy);
+    expect_next_behind(home_, copy);
     copied = true;
     finish();
 }
@@ -114,7 +76,7 @@ TEST_F(source_reuse, of_one_that_was_handed_back_is_behind_its_own_copy) {
 TEST_F(source_reuse, of_one_that_was_claimed_beyond_its_release_is_behind_its_own_copy) {
     s_.hold(copy_direction::d2h);
     const session::saved x = s_.save(compute_, "x", k_unit_bytes, at_home());
-    const size_t copy = s_.order().copies(copy_direction::d2h).at(0);
+    const size_t copy = copies(copy_direction::d2h).at(0);
     const ebb_reload_info info = s_.reload(x, consumer_);
     s_.release(x);
     EXPECT_EQ(s_.deleted(), 0U);
@@ -122,17 +84,17 @@ TEST_F(source_reuse, of_one_that_was_claimed_beyond_its_release_is_behind_its_ow
     s_.sync(consumer_);
     s_.give_back(info, consumer_);
     EXPECT_EQ(s_.deleted(), 1U);
-    expect_behind(home_, copy);
+    expect_next_behind(home_, copy);
     finish();
 }
 
 TEST_F(source_reuse, of_one_that_is_given_up_is_behind_its_copy) {
     s_.hold(copy_direction::d2h);
     const session::saved x = s_.save(compute_, "x", k_unit_bytes, at_home());
-    const size_t copy = s_.order().copies(copy_direction::d2h).at(0);
+    const size_t copy = copies(copy_direction::d2h).at(0);
     s_.release(x);
     EXPECT_EQ(s_.deleted(), 1U);
-    expect_behind(home_, copy);
+    expect_next_behind(home_, copy);
     finish();
 }
 
@@ -143,11 +105,11 @@ TEST_F(source_reuse, of_one_that_is_given_up_is_behind_what_reads_it_for_the_cal
     stand(consumer_);
     EBB_ASSERT_OK(ebb_reload_into(s_.runtime(), x.activation, own, k_unit_bytes, consumer_));
     s_.check(consumer_, own, x);
-    const std::vector<size_t> reads = s_.order().copies(copy_direction::d2d);
+    const std::vector<size_t> reads = copies(copy_direction::d2d);
     ASSERT_EQ(reads.size(), 1U);
     s_.release(x);
     EXPECT_EQ(s_.deleted(), 1U);
-    expect_behind(home_, reads[0]);
+    expect_next_behind(home_, reads[0]);
     finish();
     EBB_EXPECT_OK(ebb_host_free(s_.runtime(), own));
 }
@@ -157,9 +119,9 @@ TEST_F(source_reuse, of_one_that_is_recomputed_is_behind_its_producer) {
     ebb_offload_args args = at_home(EBB_PLACE_RECOMPUTE);
     args.flags = EBB_OFFLOAD_CAN_RECOMPUTE;
     const session::saved x = s_.save(compute_, "x", k_unit_bytes, args);
-    const size_t produced = s_.order().records().at(0);
+    const size_t produced = records().at(0);
     EXPECT_EQ(s_.deleted(), 1U);
-    expect_behind(home_, produced);
+    expect_next_behind(home_, produced);
     s_.release(x);
     finish();
 }
@@ -172,7 +134,7 @@ protected:
         ebb_offload_args key{};
         key.storage_id = 7;
         whole_ = s_.save(compute_, "whole", k_unit_bytes, key);
-        copy_ = s_.order().copies(copy_direction::d2h).at(0);
+        copy_ = copies(copy_direction::d2h).at(0);
     }
     session::saved offload_view() {
         ebb_offload_args args = at_home();
@@ -182,9 +144,9 @@ protected:
         args.size_bytes = k_unit_bytes / 2;
         args.producers = &compute_;
         args.producer_count = 1;
-        const size_t copies = s_.order().copies(copy_direction::d2h).size();
+        const size_t before = copies(copy_direction::d2h).size();
         session::saved view = s_.offload(args, whole_.seed, nullptr);
-        EXPECT_EQ(s_.order().copies(copy_direction::d2h).size(), copies);
+        EXPECT_EQ(copies(copy_direction::d2h).size(), before);
         return view;
     }
 
@@ -195,7 +157,7 @@ protected:
 TEST_F(view_reuse, of_one_that_is_released_is_behind_the_copy) {
     s_.release(offload_view());
     EXPECT_EQ(s_.deleted(), 1U);
-    expect_behind(home_, copy_);
+    expect_next_behind(home_, copy_);
     s_.release(whole_);
     finish();
 }
@@ -204,7 +166,7 @@ TEST_F(view_reuse, of_one_that_is_given_up_with_the_whole_is_behind_the_copy) {
     const session::saved view = offload_view();
     const session::saved next = s_.save(compute_, "next");
     EXPECT_EQ(s_.deleted(), 2U) << "of the whole, and of the view";
-    expect_behind(home_, copy_);
+    expect_next_behind(home_, copy_);
     for (const session::saved &each : {whole_, view, next}) {
         s_.release(each);
     }
@@ -216,7 +178,7 @@ TEST_F(view_reuse, of_one_that_comes_after_the_whole_was_given_up_is_behind_the_
     EXPECT_EQ(s_.deleted(), 1U);
     const session::saved view = offload_view();
     EXPECT_EQ(s_.deleted(), 2U);
-    expect_behind(home_, copy_);
+    expect_next_behind(home_, copy_);
     for (const session::saved &each : {whole_, view, next}) {
         s_.release(each);
     }
@@ -230,10 +192,10 @@ TEST_F(view_reuse, of_one_that_is_released_is_behind_readers_of_the_whole) {
     stand(consumer_);
     s_.check(consumer_, info.data, whole_);
     s_.give_back(info, consumer_);
-    const size_t last_use = s_.order().records().back();
+    const size_t last_use = records().back();
     s_.release(view);
     EXPECT_EQ(s_.deleted(), 1U);
-    expect_behind(home_, last_use);
+    expect_next_behind(home_, last_use);
     s_.release(whole_);
     finish();
 }

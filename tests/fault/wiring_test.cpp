@@ -338,6 +338,35 @@ TEST(wiring, G7_a_byte_flipped_on_the_way_back_is_found_and_named) {
     }
 }
 
+size_t first_checksum(const stream_order &order) {
+    size_t at = 0;
+    while (at < order.size() && order[at].kind != call_kind::checksum) {
+        ++at;
+    }
+    return at;
+}
+
+TEST(wiring, G7_the_source_is_summed_behind_its_producer) {
+    runtime_options core = copies_always();
+    core.verify = true;
+    session s(core);
+    const ebb_stream compute = s.stream();
+    const ebb_stream home = s.stream();
+    stream_gate &slow = s.gate();
+    s.stand(compute, slow);
+    ebb_offload_args args{};
+    args.home = &home;
+    const session::saved x = s.save(compute, "x", k_unit_bytes, args);
+    const stream_order order = s.order();
+    const size_t summed = first_checksum(order);
+    ASSERT_LT(summed, order.size());
+    EXPECT_TRUE(order.behind(summed, order.records().at(0)));
+    slow.let();
+    s.drain();
+    EBB_EXPECT_OK(ebb_progress(s.runtime()));
+    s.release(x);
+}
+
 // A home stream that is far behind the lanes has not summed the source yet: that is no mismatch, and what it is going
 // to read is not written before.
 TEST(wiring, G7_no_alarm_while_the_home_stream_is_behind) {
@@ -371,10 +400,7 @@ TEST(wiring, G7_no_alarm_while_the_home_stream_is_behind) {
     EBB_ASSERT_OK(ebb_offload_staged(s.runtime(), &args, &info));
     s.read_back(x, consumer);
     const stream_order order = s.order();
-    size_t summed = 0;
-    while (summed < order.size() && order[summed].kind != call_kind::checksum) {
-        ++summed;
-    }
+    const size_t summed = first_checksum(order);
     ASSERT_LT(summed, order.size());
     EXPECT_TRUE(order.behind(order.copies(copy_direction::h2d).at(0), summed));
     slow.let();

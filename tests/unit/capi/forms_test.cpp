@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "capi_fixture.hpp"
+#include "stream_order.hpp"
 
 namespace ebb::test {
 namespace {
@@ -97,6 +98,8 @@ TEST_F(staged, it_waits_for_all_producers) {
         },
         &w));
     EBB_ASSERT_OK(try_staged(args));
+    const stream_order order(device_->entries());
+    EXPECT_TRUE(order.behind(order.copies(copy_direction::d2d).at(0), order.records().at(1)));
     go = true;
     reload_and_return(info_.activation, b);
 }

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "capi_fixture.hpp"
+#include "stream_order.hpp"
 
 namespace ebb::test {
 namespace {
@@ -235,6 +236,56 @@ TEST_F(lent_allocator, memory_whose_home_is_the_calling_thread_is_freed_once_its
     let_all_pass();
     EBB_EXPECT_OK(ebb_wait_room(runtime_));
     EXPECT_EQ(pool_.out.size(), 0U);
+}
+
+// Other work of the home stream may still use what the allocator gives out; what it takes back is used by others behind
+// the home stream's point then.
+TEST_F(lent_allocator, memory_is_used_behind_its_home_stream_and_freed_behind_its_readers) {
+    open_lent();
+    ebb_stream consumer = 0;
+    EBB_ASSERT_OK(ebb_host_stream_create(runtime_, &consumer));
+    std::promise<void> go;
+    std::shared_future<void> gone = go.get_future().share();
+    const auto stand = [&](ebb_stream stream) {
+        EBB_EXPECT_OK(ebb_host_launch(
+            runtime_, stream, [](void *future) { static_cast<std::shared_future<void> *>(future)->wait(); }, &gone));
+    };
+    const auto offload_at_other = [&](buffer &b, ebb_placement placement) {
+        ebb_offload_args args = args_for(b);
+        args.home = &other_;
+        args.placement = placement;
+        return offload(args);
+    };
+    buffer &b = make_buffer();
+    const ebb_activation a = offload_at_other(b, EBB_PLACE_OFFLOAD);
+    stand(other_);
+    device_->clear();
+    const ebb_reload_info info = reload(a, consumer);
+    const stream_order filled(device_->entries());
+    const size_t copy = filled.copies(copy_direction::h2d).at(0);
+    const size_t home_then = filled.records().at(0);
+    EXPECT_LT(home_then, copy);
+    EXPECT_NE(filled[home_then].stream, filled[copy].stream);
+    EXPECT_TRUE(filled.behind(copy, home_then));
+
+    stand(consumer);
+    EBB_EXPECT_OK(ebb_return(runtime_, info.claim, consumer));
+    EXPECT_EQ(pool_.out.size(), 0U) << "freed for the host at once";
+    const size_t last_use = stream_order(device_->entries()).records().back();
+    ebb_offload_args next = args_for(make_buffer(), "next");
+    next.producers = &other_;
+    next.placement = EBB_PLACE_KEEP;
+    const ebb_activation marked = offload(next);
+    const stream_order freed(device_->entries());
+    const size_t home_now = freed.records().back();
+    EXPECT_EQ(freed[home_now].stream, freed[home_then].stream);
+    EXPECT_TRUE(freed.behind(home_now, last_use));
+    EXPECT_TRUE(freed.behind(home_now, copy));
+    go.set_value();
+    EBB_EXPECT_OK(ebb_release(runtime_, a));
+    EBB_EXPECT_OK(ebb_release(runtime_, marked));
+    EBB_EXPECT_OK(ebb_host_stream_synchronize(runtime_, consumer));
+    EBB_EXPECT_OK(ebb_host_stream_synchronize(runtime_, other_));
 }
 
 TEST_F(lent_allocator, force_close_frees_what_claims_hold) {

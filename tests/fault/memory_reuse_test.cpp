@@ -1,0 +1,186 @@
+// Slots, blocks and the caller's own memory: a copy comes behind whoever wrote what it reads, and behind whoever used
+// the memory that it writes.
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "order_fixture.hpp"
+
+namespace ebb::test {
+namespace {
+
+// ----------------------------------------------------------------------------------------------- one host block --
+
+class one_block : public order_test {
+protected:
+    one_block() : order_test(options()) {}
+
+private:
+    static runtime_options options() {
+        runtime_options o = copies_always(2);
+        o.host_bytes = k_unit_bytes;
+        o.lanes = 2;  // the next copy is on another lane
+        return o;
+    }
+};
+
+TEST_F(one_block, is_reused_behind_the_copy_into_it) {
+    s_.hold(copy_direction::d2h);
+    s_.release(s_.save(compute_, "x"));
+    const session::saved y = s_.save(consumer_, "y");  // compute_ waits for the copy of x, as its home
+    ASSERT_EQ(y.info.placement, EBB_PLACE_OFFLOAD);
+    const std::vector<size_t> out = copies(copy_direction::d2h);
+    ASSERT_EQ(out.size(), 2U);
+    expect_behind(out[1], out[0]);
+    s_.release(y);
+    finish();
+}
+
+TEST_F(one_block, is_reused_behind_a_copy_of_a_part_of_it) {
+    constexpr uint64_t k_half = k_unit_bytes / 2;
+    std::byte *own = s_.alloc(k_half);
+    ebb_offload_args args{};
+    args.storage_id = 7;
+    const session::saved whole = s_.save(compute_, "whole", k_unit_bytes, args);
+    args.name = "view";
+    args.data = whole.data;
+    args.size_bytes = k_half;
+    args.producers = &compute_;
+    args.producer_count = 1;
+    const session::saved view = s_.offload(args, whole.seed, nullptr);
+    s_.hold(copy_direction::h2d);
+    EBB_ASSERT_OK(ebb_reload_into(s_.runtime(), view.activation, own, k_half, consumer_));
+    s_.check(consumer_, own, view);
+    const std::vector<size_t> in = copies(copy_direction::h2d);
+    ASSERT_EQ(in.size(), 1U);
+    s_.release(view);
+    s_.release(whole);
+    const session::saved next = s_.save(compute_, "next");
+    ASSERT_EQ(next.info.placement, EBB_PLACE_OFFLOAD);
+    expect_behind(copies(copy_direction::d2h).back(), in[0]);
+    s_.release(next);
+    finish();
+    EBB_EXPECT_OK(ebb_host_free(s_.runtime(), own));
+}
+
+// -------------------------------------------------------------------------------------- one slot, staged sources --
+
+class one_slot : public order_test {
+protected:
+    one_slot() : order_test(copies_always(1)) {}
+
+    // Staged, from memory that the streams named fill in turn.
+    session::saved save_staged(const std::vector<ebb_stream> &producers) {
+        session::saved saved;
+        saved.seed = 1000;
+        saved.size_bytes = k_unit_bytes;
+        saved.data = data_;
+        for (size_t i = 0; i < producers.size(); ++i) {
+            const uint64_t first = i * k_unit_bytes / producers.size();
+            const uint64_t end = (i + 1) * k_unit_bytes / producers.size();
+            s_.launch(producers[i], [data = data_, first, end] {
+                std::vector<std::byte> all(k_unit_bytes);
+                fill_pattern(all.data(), k_unit_bytes, 1000);
+                std::memcpy(data + first, all.data() + first, end - first);
+            });
+        }
+        ebb_offload_args args{};
+        args.struct_size = sizeof(args);
+        args.name = "staged";
+        args.data = data_;
+        args.size_bytes = k_unit_bytes;
+        args.producers = producers.data();
+        args.producer_count = producers.size();
+        saved.info.struct_size = sizeof(saved.info);
+        EBB_EXPECT_OK(ebb_offload_staged(s_.runtime(), &args, &saved.info));
+        saved.activation = saved.info.activation;
+        return saved;
+    }
+    void finish_with(const session::saved &saved) {
+        s_.let_all_pass();
+        s_.read_back(saved, consumer_);
+        s_.release(saved);
+        finish();
+        EBB_EXPECT_OK(ebb_host_free(s_.runtime(), data_));
+    }
+
+    std::byte *data_ = s_.alloc(k_unit_bytes);
+};
+
+TEST_F(one_slot, is_filled_behind_every_producer_of_a_staged_source) {
+    const ebb_stream late = s_.stream();
+    stand(late);
+    const session::saved x = save_staged({compute_, late});
+    const std::vector<size_t> produced = records();
+    expect_behind(copies(copy_direction::d2d).at(0), produced.at(1));
+    finish_with(x);
+}
+
+TEST_F(one_slot, is_filled_by_a_staged_source_behind_its_last_reader) {
+    const session::saved x = s_.save(compute_, "x");
+    const ebb_reload_info info = s_.reload(x, consumer_);
+    stand(consumer_);
+    s_.check(consumer_, info.data, x);
+    s_.give_back(info, consumer_);
+    const size_t last_use = records().back();
+    const session::saved y = save_staged({compute_});
+    expect_behind(copies(copy_direction::d2d).at(0), last_use);
+    s_.release(x);
+    finish_with(y);
+}
+
+TEST_F(one_slot, of_a_staged_source_is_reused_behind_the_copy_out_of_it) {
+    const session::saved x = s_.save(compute_, "x");
+    s_.drain();
+    s_.device().clear();
+    s_.hold(copy_direction::d2h);
+    const session::saved y = save_staged({compute_});
+    const ebb_reload_info info = s_.reload(x, consumer_);
+    expect_behind(copies(copy_direction::h2d).at(0), copies(copy_direction::d2h).at(0));
+    s_.check(consumer_, info.data, x);
+    s_.give_back(info, consumer_);
+    s_.release(x);
+    finish_with(y);
+}
+
+// ----------------------------------------------------------------------------------------- the caller's own memory --
+
+class own_memory : public order_test {
+protected:
+    own_memory() : order_test(copies_always(1)) {}
+    void finish() {
+        order_test::finish();
+        EBB_EXPECT_OK(ebb_host_free(s_.runtime(), own_));
+    }
+    // On the consumer's stream, since the bytes are on the device.
+    size_t copy_from_device(const session::saved &x) {
+        EBB_EXPECT_OK(ebb_reload_into(s_.runtime(), x.activation, own_, k_unit_bytes, consumer_));
+        s_.check(consumer_, own_, x);
+        return copies(copy_direction::d2d).at(0);
+    }
+    std::byte *own_ = s_.alloc(k_unit_bytes);
+};
+
+TEST_F(own_memory, is_filled_from_a_slot_behind_the_copy_into_that) {
+    const session::saved x = s_.save(compute_, "x");
+    s_.hold(copy_direction::h2d);
+    const ebb_reload_info info = s_.reload(x, compute_);
+    expect_behind(copy_from_device(x), copies(copy_direction::h2d).at(0));
+    s_.check(compute_, info.data, x);
+    s_.give_back(info, compute_);
+    s_.release(x);
+    finish();
+}
+
+TEST_F(own_memory, is_filled_from_a_source_behind_its_producer) {
+    stand(compute_);
+    const session::saved x = s_.save(compute_, "x", k_unit_bytes, at_home(EBB_PLACE_KEEP));
+    const size_t produced = records().back();
+    expect_behind(copy_from_device(x), produced);
+    s_.release(x);
+    finish();
+}
+
+}  // namespace
+}  // namespace ebb::test
