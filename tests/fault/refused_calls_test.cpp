@@ -50,6 +50,8 @@ public:
     [[nodiscard]] bool any_refused() const { return refused_ != 0; }
     [[nodiscard]] const std::set<ebb_status> &statuses() const { return statuses_; }
     [[nodiscard]] int read_back() const { return read_back_; }
+    // Sources that were refused, and activations that never came back.
+    [[nodiscard]] int lost() const { return lost_; }
 
 private:
     struct memory {
@@ -151,6 +153,7 @@ private:
             s.taken = true;
             live_.push_back({info.activation, m.seed, offset_bytes, size_bytes});
         } else {
+            ++lost_;
             let_go(m);
         }
     }
@@ -201,6 +204,8 @@ private:
         std::byte *own = alloc(i.size_bytes);
         if (insist([&] { return ebb_reload_into(runtime_, i.activation, own, i.size_bytes, compute_); }) == EBB_OK) {
             check(compute_, own, i);
+        } else {
+            ++lost_;
         }
     }
     void read_all() {
@@ -285,6 +290,7 @@ private:
     std::atomic<int> wrong_{0};
     uint64_t seed_ = 0;
     int read_back_ = 0;
+    int lost_ = 0;
 };
 
 struct named_options {
@@ -326,11 +332,17 @@ TEST_P(refused_calls, the_nth_for_every_n) {
         const stubborn_run run(core, for_good, [&](fault_device &fault) {
             fault.refuse(kind, nth, for_good ? fault_device::k_for_good : 1);
         });
+        // One refused call, or pinning that is refused for good, costs nobody an activation.
+        if (!for_good || kind == call_kind::map_host) {
+            EXPECT_EQ(run.lost(), 0);
+        }
         if (!run.any_refused() || HasFailure()) {
             break;
         }
     }
     EXPECT_LT(nth, k_most_calls);
+    const bool makes_such_calls = kind != call_kind::checksum || core.verify;
+    EXPECT_EQ(nth > 1, makes_such_calls) << "the first is refused, or there is none";
 }
 
 INSTANTIATE_TEST_SUITE_P(fault, refused_calls,
@@ -412,6 +424,7 @@ TEST(undisturbed_run, brings_everything_back) {
         const stubborn_run run(each.core, false, [](fault_device &) {});
         EXPECT_FALSE(run.any_refused());
         EXPECT_GT(run.read_back(), 20);
+        EXPECT_EQ(run.lost(), 0);
         EXPECT_EQ(run.statuses().count(EBB_DEVICE_ERROR), 0U);
     }
 }
