@@ -78,6 +78,14 @@ protected:
         return !moves_bytes() || std::memcmp(a, b, size_bytes) == 0;
     }
 
+    // Keeps a stream from going on until what this gives back is called, so that an order that is missing shows. Where
+    // streams do nothing there is nothing to keep.
+    [[nodiscard]] std::function<void()> stand(stream_id stream) const {
+        if (!stack_.block) {
+            return [] {};
+        }
+        return stack_.block(stream);
+    }
     // Waits for what is on the stream now.
     void finish(stream_id stream) {
         const event_id event = value_of(dev().create_event(event_kind::plain));

@@ -77,6 +77,7 @@ TEST_P(event_contract, a_stream_waits_for_another) {
     const unsigned char *source = new_filled(k_bytes + k_rounds, 3);
     unsigned char *there = new_device_memory(k_bytes);
     unsigned char *back = new_host_memory(k_bytes * k_rounds);
+    const std::function<void()> let_go = stand(first);
     for (uint64_t round = 0; round < k_rounds; ++round) {
         if (round > 0) {
             ok(dev().wait_event(first, read));
@@ -87,6 +88,7 @@ TEST_P(event_contract, a_stream_waits_for_another) {
         ok(dev().copy(second, copy_direction::d2h, back + round * k_bytes, there, k_bytes));
         ok(dev().record_event(read, second));
     }
+    let_go();
     finish(second);
     for (uint64_t round = 0; round < k_rounds; ++round) {
         EXPECT_TRUE(same(back + round * k_bytes, source + round, k_bytes)) << "round " << round;
@@ -110,24 +112,37 @@ TEST_P(event_contract, a_wait_means_the_record_before_it) {
     finish(second);
 }
 
+// Who waited before means the first stream, who waits afterwards the second one, and not both: otherwise the reader
+// would stand as long as the first stream, for good.
 TEST_P(event_contract, recording_again_on_another_stream_moves_it_there) {
     const stream_id first = new_stream();
     const stream_id second = new_stream();
+    const stream_id early_reader = new_stream();
+    const stream_id reader = new_stream();
     const event_id event = new_event();
+    const event_id read_early = new_event();
     const unsigned char *source = new_filled(2 * k_bytes, 4);
     unsigned char *there = new_device_memory(2 * k_bytes);
     unsigned char *back = new_host_memory(2 * k_bytes);
-    const stream_id reader = new_stream();
+    const std::function<void()> let_first_go = stand(first);
+    const std::function<void()> let_second_go = stand(second);
     ok(dev().copy(first, copy_direction::h2d, there, source, k_bytes));
     ok(dev().record_event(event, first));
-    ok(dev().wait_event(reader, event));
+    ok(dev().wait_event(early_reader, event));
+    ok(dev().copy(early_reader, copy_direction::d2h, back, there, k_bytes));
+    ok(dev().record_event(read_early, early_reader));
     ok(dev().copy(second, copy_direction::h2d, there + k_bytes, source + k_bytes, k_bytes));
     ok(dev().record_event(event, second));
     ok(dev().wait_event(reader, event));
-    ok(dev().copy(reader, copy_direction::d2h, back, there, 2 * k_bytes));
+    ok(dev().copy(reader, copy_direction::d2h, back + k_bytes, there + k_bytes, k_bytes));
+    let_second_go();
     finish(reader);
-    EXPECT_TRUE(same(back, source, 2 * k_bytes));
+    EXPECT_TRUE(same(back + k_bytes, source + k_bytes, k_bytes));
     EXPECT_TRUE(value_of(dev().event_done(event)));
+    EXPECT_EQ(value_of(dev().event_done(read_early)), !stack_.block);
+    let_first_go();
+    finish(early_reader);
+    EXPECT_TRUE(same(back, source, k_bytes));
 }
 
 TEST_P(event_contract, a_stream_may_wait_for_itself_and_for_what_is_long_done) {
@@ -149,17 +164,22 @@ TEST_P(event_contract, many_wait_for_one_and_one_for_many) {
     unsigned char *there = new_device_memory(k_bytes);
     unsigned char *copies = new_device_memory(k_bytes * k_streams);
     unsigned char *back = new_host_memory(k_bytes * k_streams);
+    std::vector<std::pair<stream_id, event_id>> readers;
+    for (uint64_t i = 0; i < k_streams; ++i) {
+        readers.emplace_back(new_stream(), new_event());
+    }
+    const std::function<void()> let_go = stand(producer);
     ok(dev().copy(producer, copy_direction::h2d, there, source, k_bytes));
     ok(dev().record_event(start, producer));
     for (uint64_t i = 0; i < k_streams; ++i) {
-        const stream_id stream = new_stream();
-        const event_id done = new_event();
+        const auto [stream, done] = readers[i];
         ok(dev().wait_event(stream, start));
         ok(dev().copy(stream, copy_direction::d2d, copies + i * k_bytes, there, k_bytes));
         ok(dev().record_event(done, stream));
         ok(dev().wait_event(joined, done));
     }
     ok(dev().copy(joined, copy_direction::d2h, back, copies, k_bytes * k_streams));
+    let_go();
     finish(joined);
     for (uint64_t i = 0; i < k_streams; ++i) {
         EXPECT_TRUE(same(back + i * k_bytes, source, k_bytes)) << "stream " << i;
@@ -181,26 +201,29 @@ TEST_P(event_contract, thousands_on_one_stream) {
 }
 
 TEST_P(event_contract, destroying_one_leaves_pending_waits_alone) {
+    constexpr uint64_t k_rounds = 30;
     const stream_id first = new_stream();
     const stream_id second = new_stream();
-    const unsigned char *source = new_filled(k_bytes, 6);
+    const unsigned char *source = new_filled(k_bytes + k_rounds, 6);
     unsigned char *there = new_device_memory(k_bytes);
-    unsigned char *back = new_host_memory(k_bytes);
-    for (int round = 0; round < 30; ++round) {
+    unsigned char *back = new_host_memory(k_bytes * k_rounds);
+    for (uint64_t round = 0; round < k_rounds; ++round) {
         const event_id written = value_of(dev().create_event(event_kind::plain));
         const event_id read = value_of(dev().create_event(event_kind::timed));
-        ok(dev().copy(first, copy_direction::h2d, there, source, k_bytes));
+        ok(dev().copy(first, copy_direction::h2d, there, source + round, k_bytes));
         ok(dev().record_event(written, first));
         ok(dev().wait_event(second, written));
         ok(dev().destroy_event(written));
-        ok(dev().copy(second, copy_direction::d2h, back, there, k_bytes));
+        ok(dev().copy(second, copy_direction::d2h, back + round * k_bytes, there, k_bytes));
         ok(dev().record_event(read, second));
         ok(dev().wait_event(first, read));
         ok(dev().destroy_event(read));
     }
     finish(second);
     finish(first);
-    EXPECT_TRUE(same(back, source, k_bytes));
+    for (uint64_t round = 0; round < k_rounds; ++round) {
+        EXPECT_TRUE(same(back + round * k_bytes, source + round, k_bytes)) << "round " << round;
+    }
 }
 
 TEST_P(event_contract, a_destroyed_one_is_never_taken_for_a_later_one) {
