@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -174,6 +175,71 @@ TEST(speed, S5_bytes_in_flight_are_capped) {
     s.drain();
     EXPECT_EQ(produced.load(), k_count);
     EXPECT_EQ(s.wrong(), 0);
+}
+
+// ------------------------------------------------------------------------------------------------------- S6 --
+
+// The host device, which says that its memory is the host's.
+class integrated_device : public device_decorator {
+public:
+    explicit integrated_device(std::unique_ptr<host_device> host)
+        : device_decorator(*host), info_(host->info()), host_(std::move(host)) {
+        info_.integrated = true;
+    }
+    [[nodiscard]] const device_info &info() const noexcept override { return info_; }
+
+private:
+    device_info info_;
+    std::unique_ptr<host_device> host_;
+};
+
+TEST(speed, S6_nothing_is_copied_where_device_memory_is_host_memory) {
+    auto host = std::make_unique<host_device>(host_device_options{});
+    host_device *inner = host.get();
+    runtime_options core;
+    core.min_offload_bytes = 1;
+    core.device_budget_bytes = 4 * k_unit_bytes;
+    result<ebb_runtime *> made =
+        capi::make_runtime(std::make_unique<integrated_device>(std::move(host)), inner, core, logger(), nullptr);
+    ASSERT_TRUE(made.ok()) << made.why().text();
+    ebb_runtime *runtime = made.value();
+    std::vector<std::byte> bytes(k_unit_bytes);
+    const ebb_stream thread = EBB_STREAM_CALLING_THREAD;
+    for (int step = 0; step < 3; ++step) {
+        EBB_ASSERT_OK(ebb_step(runtime, EBB_PHASE_TRAIN));
+        std::vector<ebb_activation> live;
+        for (int i = 0; i < 8; ++i) {
+            ebb_offload_args args{};
+            args.struct_size = sizeof(args);
+            args.name = "x";
+            args.data = bytes.data();
+            args.size_bytes = bytes.size();
+            args.producers = &thread;
+            args.producer_count = 1;
+            args.placement = i % 2 == 0 ? EBB_PLACE_BY_POLICY : EBB_PLACE_OFFLOAD;
+            ebb_offload_info info{};
+            info.struct_size = sizeof(info);
+            EBB_ASSERT_OK(ebb_offload(runtime, &args, &info));
+            EXPECT_EQ(info.placement, EBB_PLACE_KEEP);
+            EXPECT_EQ(info.reason, EBB_REASON_INTEGRATED);
+            live.push_back(info.activation);
+        }
+        for (const ebb_activation activation : live) {
+            ebb_reload_info info{};
+            info.struct_size = sizeof(info);
+            EBB_ASSERT_OK(ebb_reload(runtime, activation, thread, &info));
+            EXPECT_EQ(info.data, bytes.data());
+            EBB_ASSERT_OK(ebb_return(runtime, info.claim, thread));
+            EBB_ASSERT_OK(ebb_release(runtime, activation));
+        }
+    }
+    ebb_statistics stats{};
+    stats.struct_size = sizeof(stats);
+    EBB_ASSERT_OK(ebb_stats(runtime, &stats));
+    EXPECT_EQ(stats.kept_count, 24U);
+    EXPECT_EQ(stats.d2h_bytes + stats.h2d_bytes, 0U);
+    EXPECT_EQ(stats.pinned_peak_bytes, 0U);
+    EBB_EXPECT_OK(ebb_runtime_close(runtime, EBB_CLOSE_DEFAULT));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -209,6 +210,46 @@ TEST(wiring, G4_layers_differ_in_size_and_tensors_have_parts) {
     EXPECT_EQ(r.stats().reloads_on_demand, on_demand);
     EXPECT_GT(r.stats().reloads_prefetched, 0U);
     EXPECT_EQ(r.stats().order_mismatches, 0U);
+}
+
+// ------------------------------------------------------------------------------------------------------- G5 --
+
+// Sizes that change with every step, within a bound: the calls are those of the record, so it stays, and what was
+// prefetched before is prefetched still.
+TEST(wiring, G5_the_record_survives_sizes_that_change_every_step) {
+    constexpr uint64_t k_bound_bytes = 2 * k_unit_bytes;
+    rig::options o = small_rig();
+    o.core.max_activation_bytes = k_bound_bytes;
+    o.core.staging_bytes = 3 * k_bound_bytes;
+    o.core.device_budget_bytes = 6 * k_bound_bytes;
+    rig r(o);
+    std::mt19937_64 random(3);
+    const auto step = [&](uint64_t largest_bytes) {
+        r.step();
+        for (int l = 0; l < k_layers; ++l) {
+            r.forward(layer(l), "expert.0", 1 + random() % largest_bytes);
+            r.forward(layer(l), "expert.1", 1 + random() % largest_bytes);
+        }
+        for (int l = k_layers; l-- > 0;) {
+            r.backward(layer(l), "expert.1");
+            r.backward(layer(l), "expert.0");
+        }
+    };
+    step(k_bound_bytes / 8);  // what is recorded is small
+    r.step();
+    const uint64_t on_demand = r.stats().reloads_on_demand;
+    for (int i = 0; i < 12; ++i) {
+        step(i % 3 == 0 ? k_bound_bytes / 8 : k_bound_bytes);
+    }
+    r.step();
+    r.synchronize();
+    const ebb_statistics s = r.stats();
+    EXPECT_EQ(r.wrong(), 0);
+    EXPECT_EQ(s.order_mismatches, 0U);
+    EXPECT_EQ(s.kept_count, 0U);
+    EXPECT_EQ(s.reloads_on_demand, on_demand);
+    EXPECT_GT(s.reloads_prefetched, 0U);
+    EXPECT_LE(s.device_peak_bytes, o.core.device_budget_bytes);
 }
 
 // ------------------------------------------------------------------------------------------------------- G6 --
