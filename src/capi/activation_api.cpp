@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "capi/activation_calls.hpp"
 #include "capi/session.hpp"
 #include "capi/struct_io.hpp"
@@ -105,6 +107,7 @@ status offload_checked(entry &e, ebb_runtime &r, const ebb_offload_args &args, b
     status s = e.core().offload(request, outcome);
     e.core().discard_supply();
     EBB_TRY(std::move(s));
+    r.activation_records = std::max(r.activation_records, record_of(outcome.activation) + 1);
     fill_struct(info, [&outcome](ebb_offload_info &i) {
         i.activation = outcome.activation;
         i.placement = static_cast<ebb_placement>(outcome.where);

@@ -105,8 +105,14 @@ void delete_exported(DLManagedTensorVersioned *managed) {
 }
 
 const tensor_shape *find_shape(const ebb_runtime &r, uint64_t activation) {
-    const auto i = static_cast<size_t>(activation & 0xFFFFFFFFU);
+    const size_t i = record_of(activation);
     return i < r.shapes.size() && r.shapes[i].activation == activation ? &r.shapes[i] : nullptr;
+}
+
+void make_place_for_shape(ebb_runtime &r, uint32_t record) {
+    if (r.shapes.size() <= record) {
+        r.shapes.resize(size_t{record} + 1);
+    }
 }
 
 void fill_exported(const ebb_runtime &r, const tensor_shape *shape, const reload_outcome &bytes, exported_tensor &out) {
@@ -172,13 +178,13 @@ ebb_status ebb_offload_dlpack(ebb_runtime *runtime, const ebb_offload_args *args
         known.device_type = 0;
         known.deleter = delete_managed;
         known.deleter_context = tensor;
+        // Now: once the tensor is taken, nothing may fail. Records are taken in order, so the next activation's is at
+        // most the one behind all that were seen.
+        make_place_for_shape(*runtime, runtime->activation_records);
         EBB_TRY(offload_checked(e, *runtime, known, false, info));
         shape.activation = info->activation;
-        const auto i = static_cast<size_t>(shape.activation & 0xFFFFFFFFU);
-        if (runtime->shapes.size() <= i) {
-            runtime->shapes.resize(i + 1);
-        }
-        runtime->shapes[i] = shape;
+        make_place_for_shape(*runtime, record_of(shape.activation));
+        runtime->shapes[record_of(shape.activation)] = shape;
         return {};
     });
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <string_view>
 
 namespace ebb::capi {
 
@@ -64,14 +63,16 @@ uint32_t outside::depth(const ebb_runtime &r) noexcept {
 }
 
 ebb_status report(const status &s) noexcept {
-    if (!s.ok()) {
-        try {
-            last_error_text = s.text();
-        } catch (...) {
-            last_error_text.clear();  // the code still says what happened
-        }
+    return s.ok() ? EBB_OK : report(s.code(), s.text());
+}
+
+ebb_status report(code why, std::string_view text) noexcept {
+    try {
+        last_error_text = text;
+    } catch (...) {
+        last_error_text = k_out_of_memory;  // so short that it lies in the string itself
     }
-    return static_cast<ebb_status>(s.code());
+    return static_cast<ebb_status>(why);
 }
 
 void release_queue::push(item i) {

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,20 +24,24 @@
 
 namespace ebb::capi {
 
-// Sets the thread's last error and gives the code as the C number.
-ebb_status report(const status &s) noexcept;
+constexpr const char *k_out_of_memory = "out of memory";
 
-// The exception barrier: nothing thrown crosses the C ABI.
+// Both set the thread's last error and give the code as the C number. Where there is no memory for the text, the text
+// says that.
+ebb_status report(const status &s) noexcept;
+ebb_status report(code why, std::string_view text) noexcept;
+
+// The exception barrier: nothing thrown crosses the C ABI. No status is made on the way out, since that takes memory.
 template <class Body>
 ebb_status guarded(Body &&body) noexcept {
     try {
         return report(body());
     } catch (const std::bad_alloc &) {
-        return report(status(code::internal, "out of memory"));
+        return report(code::internal, k_out_of_memory);
     } catch (const std::exception &e) {
-        return report(status(code::internal, e.what()));
+        return report(code::internal, e.what());
     } catch (...) {
-        return report(status(code::internal, "unknown exception"));
+        return report(code::internal, "unknown exception");
     }
 }
 
@@ -86,6 +91,7 @@ struct ebb_runtime {
     uint64_t serial = 0;  // never reused, names the runtime in the threads' scope stacks
     std::shared_ptr<ebb::capi::release_queue> queue = std::make_shared<ebb::capi::release_queue>();
     std::vector<ebb::capi::release_queue::item> taken;
+    uint32_t activation_records = 0;  // of the core, as far as handles have shown
     std::vector<ebb::capi::tensor_shape> shapes;
 };
 

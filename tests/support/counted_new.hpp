@@ -1,4 +1,5 @@
-// Counts heap allocations of the program, on all threads: include in exactly one file of it.
+// Counts heap allocations of the program, on all threads, and refuses them to a thread that asks for it: include in
+// exactly one file of it.
 #pragma once
 
 #include <atomic>
@@ -10,9 +11,23 @@
 namespace ebb::test {
 
 inline std::atomic<uint64_t> allocation_count{0};
+inline thread_local uint64_t allocations_left = ~uint64_t{0};
+
+// While it lives, the calling thread gets heap memory `allowed` times and then none.
+class no_heap_memory {
+public:
+    explicit no_heap_memory(uint64_t allowed = 0) noexcept { allocations_left = allowed; }
+    ~no_heap_memory() { allocations_left = ~uint64_t{0}; }
+    no_heap_memory(const no_heap_memory &) = delete;
+    no_heap_memory &operator=(const no_heap_memory &) = delete;
+};
 
 inline void *counted_allocation(std::size_t size_bytes, std::size_t alignment) noexcept {
     allocation_count.fetch_add(1, std::memory_order_relaxed);
+    if (allocations_left == 0) {
+        return nullptr;
+    }
+    --allocations_left;
     const std::size_t wanted_bytes = size_bytes == 0 ? 1 : size_bytes;
     return alignment <= alignof(std::max_align_t)
                ? std::malloc(wanted_bytes)
