@@ -20,9 +20,8 @@ void delete_managed(void *context) {
     }
 }
 
-// Any permutation of a dense tensor is one block of bytes; its strides come back with it. Anything else (expanded,
-// sliced) has bytes that belong to others.
-status read_shape(const dl::tensor &t, tensor_shape &shape, uint64_t &size_bytes) {
+// The tensor's sizes, strides (compact where it has none) and number of elements.
+status read_sizes(const dl::tensor &t, tensor_shape &shape, uint64_t &elements) {
     if (t.dimensions < 0 || t.dimensions > tensor_shape::k_max_dimensions) {
         return {code::unsupported, fmt::format("tensor has {} dimensions, up to {} are supported", t.dimensions,
                                                tensor_shape::k_max_dimensions)};
@@ -32,8 +31,7 @@ status read_shape(const dl::tensor &t, tensor_shape &shape, uint64_t &size_bytes
     }
     const auto count = static_cast<size_t>(t.dimensions);
     shape.dimensions = t.dimensions;
-    shape.type = t.type;
-    uint64_t elements = 1;
+    elements = 1;
     for (size_t d = 0; d < count; ++d) {
         if (t.shape[d] < 0) {
             return {code::invalid_argument, fmt::format("tensor->shape[{}] is {}", d, t.shape[d])};
@@ -52,15 +50,26 @@ status read_shape(const dl::tensor &t, tensor_shape &shape, uint64_t &size_bytes
         shape.strides[d] = t.strides != nullptr ? t.strides[d] : static_cast<int64_t>(compact);
         compact *= static_cast<uint64_t>(std::max<int64_t>(t.shape[d], 1));
     }
-    const uint64_t bits = uint64_t{t.type.bits} * t.type.lanes;
+    return {};
+}
+
+status read_type(const dl::data_type &type, uint64_t elements, tensor_shape &shape, uint64_t &size_bytes) {
+    shape.type = type;
+    const uint64_t bits = uint64_t{type.bits} * type.lanes;
     uint64_t total_bits = 0;
     if (bits == 0 || __builtin_mul_overflow(elements, bits, &total_bits) || total_bits % 8 != 0) {
         return {code::invalid_argument,
-                fmt::format("tensor's type has {} bits x {} lanes, {} elements: not a whole number of bytes",
-                            t.type.bits, t.type.lanes, elements)};
+                fmt::format("tensor's type has {} bits x {} lanes, {} elements: not a whole number of bytes", type.bits,
+                            type.lanes, elements)};
     }
     size_bytes = total_bits / 8;
-    // Dense: sorted by stride, each is the product of the sizes below it.
+    return {};
+}
+
+// Any permutation of a dense tensor is one block of bytes; its strides come back with it. Anything else (expanded,
+// sliced) has bytes that belong to others. Dense: sorted by stride, each is the product of the sizes below it.
+status check_dense(const tensor_shape &shape) {
+    const auto count = static_cast<size_t>(shape.dimensions);
     std::array<size_t, tensor_shape::k_max_dimensions> order{};
     for (size_t d = 0; d < count; ++d) {
         order[d] = d;
@@ -68,7 +77,7 @@ status read_shape(const dl::tensor &t, tensor_shape &shape, uint64_t &size_bytes
     std::sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count),
               [&](size_t x, size_t y) { return shape.strides[x] < shape.strides[y]; });
     int64_t expected = 1;
-    for (size_t k = 0; k < count && elements > 1; ++k) {
+    for (size_t k = 0; k < count; ++k) {
         const size_t d = order[k];
         if (shape.shape[d] == 1) {
             continue;
@@ -83,6 +92,13 @@ status read_shape(const dl::tensor &t, tensor_shape &shape, uint64_t &size_bytes
         expected *= shape.shape[d];
     }
     return {};
+}
+
+status read_shape(const dl::tensor &t, tensor_shape &shape, uint64_t &size_bytes) {
+    uint64_t elements = 0;
+    EBB_TRY(read_sizes(t, shape, elements));
+    EBB_TRY(read_type(t.type, elements, shape, size_bytes));
+    return elements > 1 ? check_dense(shape) : status();
 }
 
 status check_plain(const ebb_offload_args &a) {
