@@ -15,8 +15,9 @@
  *   EBB_OK the calling thread's ebb_last_error() says what, how much and what to do; out parameters are then
  *   untouched. Failures in the background (a copy, a checksum, a stale ebb_drop) stay on the runtime: the next
  *   ebb_step, ebb_reload, ebb_reload_into, ebb_reload_dlpack, ebb_wait, ebb_wait_room, ebb_progress or
- *   ebb_runtime_close returns the first of them, once. It has then done nothing else and may be called again,
- *   but for close, which closes all the same.
+ *   ebb_runtime_close returns the first of them, once; never as EBB_INVALID_ARGUMENT, EBB_WRONG_STATE or EBB_BUSY,
+ *   which are about the call itself. The call may then be made again: it has done nothing else, or, if it is ebb_progress,
+ *   ebb_wait or ebb_wait_room, perhaps all of its work. But for close, which closes all the same.
  * - Structs start with struct_size = sizeof(the struct). They grow at the end only; zero in a field means its
  *   default. A struct larger than this library knows must have only zeros in the unknown tail. Of structs that Ebb
  *   fills only struct_size is read, and an unknown tail stays as it was.
@@ -173,8 +174,9 @@ EBB_API ebb_status ebb_runtime_create(const ebb_runtime_options *options, ebb_ru
 
 /* Waits for copies and frees everything. With live activations: EBB_BUSY, one of them named, and the runtime lives
  * on; with EBB_CLOSE_FORCE they are ended, and each deleter that has not run runs (it cannot offload any more). Memory of
- * claims still out is freed: it must not be used any more. From inside a callback of this runtime: EBB_WRONG_STATE. With any
- * other status the runtime is gone. A null runtime is EBB_OK. */
+ * claims still out is freed: it must not be used any more. From inside a callback of this runtime: EBB_WRONG_STATE; with a
+ * flag that is none: EBB_INVALID_ARGUMENT. After these three the runtime lives on; after any other status, EBB_OK or what failed
+ * in the background, it is gone. A null runtime is EBB_OK. */
 enum { EBB_CLOSE_DEFAULT = 0, EBB_CLOSE_FORCE = 1 };
 EBB_API ebb_status ebb_runtime_close(ebb_runtime *runtime, uint32_t flags);
 

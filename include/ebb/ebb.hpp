@@ -249,11 +249,11 @@ public:
     explicit operator bool() const noexcept { return handle_ != nullptr; }
     [[nodiscard]] ebb_runtime *get() const noexcept { return handle_; }  // still owned here
 
-    // EBB_BUSY when activations are live, and the runtime lives on. Otherwise it is empty, also where a failure of
-    // the background is returned that nobody was told yet.
+    // EBB_BUSY when activations are live, EBB_WRONG_STATE from inside a callback: the runtime lives on. Otherwise it is
+    // empty, also where a failure of the background is returned that nobody was told yet.
     [[nodiscard]] ebb_status close() noexcept {
         const ebb_status status = ebb_runtime_close(handle_, EBB_CLOSE_DEFAULT);
-        if (status != EBB_BUSY) {
+        if (status != EBB_BUSY && status != EBB_WRONG_STATE && status != EBB_INVALID_ARGUMENT) {
             handle_ = nullptr;
         }
         return status;

@@ -220,7 +220,7 @@ ebb_status ebb_wait(ebb_runtime *runtime, ebb_activation activation) {
             EBB_TRY(e.core().wait_begin(activation, event));
             if (!event.needed) {
                 EBB_TRY(e.core().progress());
-                return e.core().take_failure();
+                return e.take_failure();
             }
             status waited;
             e.unlocked([&] { waited = runtime->device->synchronize_event(event.event); });
@@ -236,7 +236,7 @@ ebb_status ebb_wait_room(ebb_runtime *runtime) {
             timelines::pinned_event event;
             EBB_TRY(e.core().room_begin(event));
             if (!event.needed) {
-                return e.core().take_failure();
+                return e.take_failure();
             }
             status waited;
             e.unlocked([&] { waited = runtime->device->synchronize_event(event.event); });

@@ -151,23 +151,20 @@ ebb_status ebb_runtime_close(ebb_runtime *runtime, uint32_t flags) {
         if ((flags & ~static_cast<uint32_t>(EBB_CLOSE_FORCE)) != 0) {
             return {code::invalid_argument, fmt::format("flags is {:#x}: only EBB_CLOSE_FORCE is known", flags)};
         }
-        status outcome;
-        {
-            entry e(*runtime);
-            if (e.core().live_activations() != 0 && (flags & EBB_CLOSE_FORCE) == 0) {
-                outcome = {code::busy,
-                           fmt::format("{} activations are live, one of them {}: release them, or close with "
-                                       "EBB_CLOSE_FORCE",
-                                       e.core().live_activations(), e.core().describe_a_live_one())};
-                e.leave();
-                return outcome;
-            }
-            outcome = e.core().shut_down();
-            e.leave();
-        }
-        // Tensors that are still out only touch the queue, which they share.
+        // Gone from here on, whatever happens, unless it is busy. Tensors that are still out only touch the queue,
+        // which they share.
         std::unique_ptr<ebb_runtime> ended(runtime);
-        ended->core.reset();
+        entry e(*runtime);
+        if (e.core().live_activations() != 0 && (flags & EBB_CLOSE_FORCE) == 0) {
+            status busy = {code::busy, fmt::format("{} activations are live, one of them {}: release them, or close "
+                                                   "with EBB_CLOSE_FORCE",
+                                                   e.core().live_activations(), e.core().describe_a_live_one())};
+            e.leave();
+            static_cast<void>(ended.release());
+            return busy;
+        }
+        status outcome = of_background(e.core().shut_down());
+        e.leave();
         return outcome;
     });
 }
@@ -185,7 +182,7 @@ ebb_status ebb_step(ebb_runtime *runtime, ebb_phase phase) {
 ebb_status ebb_progress(ebb_runtime *runtime) {
     return on_runtime(runtime, [](entry &e) -> status {
         EBB_TRY(e.core().progress());
-        return e.core().take_failure();
+        return e.take_failure();
     });
 }
 

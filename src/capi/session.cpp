@@ -75,6 +75,18 @@ ebb_status report(code why, std::string_view text) noexcept {
     return static_cast<ebb_status>(why);
 }
 
+status of_background(status failure) {
+    switch (failure.code()) {
+        case code::wrong_state:
+        case code::busy:
+            return {code::stale_handle, failure.text()};  // a second release, which was queued
+        case code::invalid_argument:
+            return {code::device_error, failure.text()};  // the device knows the stream no more
+        default:
+            return failure;
+    }
+}
+
 void release_queue::push(item i) {
     const std::lock_guard<std::mutex> lock(mutex_);
     items_.push_back(i);
@@ -163,7 +175,7 @@ bool entry::supply(uint64_t footprint_bytes, stream_id home) {
     if (reinterpret_cast<uintptr_t>(memory) % staging::k_alignment != 0) {
         core().discard_supply();
         core().note_failure(
-            {code::invalid_argument,
+            {code::unsupported,
              fmt::format("options->allocator: alloc gave {}, which is not aligned to {} as it was asked", memory,
                          staging::k_alignment)});
         return false;

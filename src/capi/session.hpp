@@ -45,6 +45,10 @@ ebb_status guarded(Body &&body) noexcept {
     }
 }
 
+// A failure of the background, as the call that tells it returns it: with its text, and never with a code that says
+// that this call was wrong (after which a runtime also lives on through its close).
+status of_background(status failure);
+
 // What ends without a call of its own: ebb_drop, and deleters of DLPack tensors that we gave out. Shared, since
 // those tensors may outlive the runtime.
 class release_queue {
@@ -126,6 +130,8 @@ public:
     entry &operator=(const entry &) = delete;
 
     [[nodiscard]] ebb::runtime &core() noexcept { return *r_.core; }
+    // The failure of the background that nobody was told yet, once.
+    status take_failure() { return of_background(core().take_failure()); }
 
     // Runs `outside` with the lock released and nothing due left to run.
     template <class Body>
@@ -181,7 +187,7 @@ ebb_status on_runtime(ebb_runtime *r, Body &&body) noexcept {
 template <class Body>
 ebb_status on_runtime_reporting(ebb_runtime *r, Body &&body) noexcept {
     return on_runtime(r, [&](entry &e) -> status {
-        EBB_TRY(e.core().take_failure());
+        EBB_TRY(e.take_failure());
         return body(e);
     });
 }

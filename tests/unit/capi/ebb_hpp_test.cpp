@@ -213,6 +213,24 @@ TEST_F(ebb_hpp, dlpack_both_ways) {
     EXPECT_EQ(deleted_, 1) << "still ours";
 }
 
+// The statuses that say that the runtime lives on leave it owned.
+TEST_F(ebb_hpp, a_close_from_inside_a_callback_is_refused_and_it_is_still_owned) {
+    ebb_status inside = EBB_OK;
+    struct closer {
+        ebb::cpp::runtime *runtime;
+        ebb_status *status;
+    } closing{&runtime_, &inside};
+    args_.deleter = [](void *context) {
+        const auto *c = static_cast<closer *>(context);
+        *c->status = c->runtime->close();
+    };
+    args_.deleter_context = &closing;
+    runtime_.offload(args_).release();
+    EXPECT_EQ(inside, EBB_WRONG_STATE);
+    EXPECT_TRUE(runtime_);
+    EXPECT_EQ(runtime_.close(), EBB_OK);
+}
+
 TEST(ebb_hpp_close, the_destructor_closes_with_force) {
     int deleted = 0;
     {

@@ -214,7 +214,7 @@ TEST_F(lent_allocator, memory_that_is_not_aligned_is_given_back_and_named) {
     const ebb_activation a = offload(make_buffer());
     ebb_reload_info none = zeroed<ebb_reload_info>();
     EBB_EXPECT_STATUS(ebb_reload(runtime_, a, compute_, &none), EBB_NO_SLOT);
-    EBB_EXPECT_REFUSED(ebb_progress(runtime_), EBB_INVALID_ARGUMENT, "options->allocator: alloc gave");
+    EBB_EXPECT_REFUSED(ebb_progress(runtime_), EBB_UNSUPPORTED, "options->allocator: alloc gave");
 }
 
 // The home is the calling thread: no stream can order the free, so it waits for the copy.

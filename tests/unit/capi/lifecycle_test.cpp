@@ -1,5 +1,6 @@
 // One activation's life: handles, claims, release, drop, close, and deleters that run once and may call Ebb.
 
+#include "capi/dlpack_abi.hpp"
 #include "capi_fixture.hpp"
 
 namespace ebb::test {
@@ -438,6 +439,37 @@ TEST_F(lifecycle, deleters_at_close_may_call_but_not_offload) {
     close();
     EXPECT_EQ(b.deleted, 1);
     EXPECT_EQ(late.deleted, 0);
+}
+
+// EBB_BUSY, EBB_WRONG_STATE and EBB_INVALID_ARGUMENT say that the runtime lives on.
+TEST_F(lifecycle, a_close_that_is_wrong_leaves_the_runtime) {
+    open();
+    EBB_EXPECT_REFUSED(ebb_runtime_close(runtime_, 2), EBB_INVALID_ARGUMENT, "flags is 0x2");
+    buffer &b = make_buffer();
+    reload_and_return(offload(b), b);
+}
+
+TEST_F(lifecycle, a_second_release_that_was_queued_is_no_wrong_state_of_close) {
+    open();
+    const ebb_activation source = offload(make_buffer(), "source");
+    ebb_offload_args args = args_for(make_buffer(), "recompute");
+    args.recompute_from = &source;
+    args.recompute_from_count = 1;
+    offload(args);
+    EBB_EXPECT_OK(ebb_release(runtime_, source));
+    EBB_EXPECT_OK(ebb_drop(runtime_, source));
+    EBB_EXPECT_REFUSED(ebb_runtime_close(std::exchange(runtime_, nullptr), EBB_CLOSE_FORCE), EBB_STALE_HANDLE,
+                       "queued by another call: activation 'source' was released before");
+}
+
+TEST_F(lifecycle, a_stream_that_is_gone_in_the_background_is_no_invalid_argument_of_close) {
+    open();
+    DLManagedTensorVersioned *tensor = nullptr;
+    EBB_ASSERT_OK(ebb_reload_dlpack(runtime_, offload(make_buffer()), other_, &tensor));
+    EBB_ASSERT_OK(ebb_host_stream_destroy(runtime_, other_));
+    tensor->deleter(tensor);
+    EBB_EXPECT_REFUSED(ebb_runtime_close(std::exchange(runtime_, nullptr), EBB_CLOSE_FORCE), EBB_DEVICE_ERROR,
+                       "queued by another call");
 }
 
 TEST_F(lifecycle, close_waits_for_copies_that_are_in_flight) {
