@@ -108,7 +108,7 @@ typedef uint64_t ebb_stream;
  * and after free behind its point then; with EBB_STREAM_CALLING_THREAD it is free when free is called. Memory is
  * aligned to `alignment` (512), else it is given back and the next call that reports says so. alloc returns null
  * to refuse: unclaimed prefetches are dropped and it is asked once more, then the reload is EBB_NO_SLOT. With
- * staging_bytes it is never asked for more than that in all. Everything is freed at close at the latest.
+ * staging_bytes, what was asked for and not freed yet is never more than that. Everything is freed at close at the latest.
  * available_bytes may be null; it says what could be allocated now and is asked when the device budget is learned. */
 typedef struct ebb_allocator {
     void *(*alloc)(void *context, uint64_t size_bytes, uint64_t alignment, ebb_stream home);

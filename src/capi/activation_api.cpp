@@ -63,6 +63,19 @@ status check_args(const ebb_offload_args &a) {
     return {};
 }
 
+status check_stream(const device &dev, ebb_stream stream, const char *argument) {
+    const status s = stream == EBB_STREAM_CALLING_THREAD ? status() : dev.check_stream(stream_id{stream});
+    return s.ok() ? status() : status{s.code(), fmt::format("{}: {}", argument, s.text())};
+}
+
+// As the core checks them: here before the allocator is asked for anything.
+status check_streams(const device &dev, const ebb_offload_args &a) {
+    for (uint64_t p = 0; p < a.producer_count; ++p) {
+        EBB_TRY(check_stream(dev, a.producers[p], "producers"));
+    }
+    return a.home == nullptr ? status() : check_stream(dev, *a.home, "home");
+}
+
 // Every field is named: what is left to its default is cleared first, which costs more than setting it.
 offload_request to_request(const ebb_offload_args &a, name_table::node scope, name_table::node name, bool staged) {
     static_assert(sizeof(ebb_stream) == sizeof(stream_id));
@@ -102,6 +115,7 @@ status offload_checked(entry &e, ebb_runtime &r, const ebb_offload_args &args, b
     const offload_request request = to_request(args, scope, name, staged);
     offload_outcome outcome;
     if (staged && r.has_allocator && args.size_bytes != 0) {
+        EBB_TRY(check_streams(*r.device, args));
         e.supply_now(staging::slot_footprint_bytes(args.size_bytes, args.data), request.home);
     }
     status s = e.core().offload(request, outcome);

@@ -42,6 +42,20 @@ scope_stack &make_stack(uint64_t serial) {
     return scope_stacks.back();
 }
 
+// Added to a sum until it ends, for good when it is kept.
+class reserved_bytes {
+public:
+    reserved_bytes(uint64_t &sum, uint64_t bytes) noexcept : sum_(sum), bytes_(bytes) { sum_ += bytes_; }
+    ~reserved_bytes() { sum_ -= bytes_; }
+    reserved_bytes(const reserved_bytes &) = delete;
+    reserved_bytes &operator=(const reserved_bytes &) = delete;
+    void keep() noexcept { bytes_ = 0; }
+
+private:
+    uint64_t &sum_;
+    uint64_t bytes_;
+};
+
 }  // namespace
 
 outside::outside(const ebb_runtime &r, std::unique_lock<std::mutex> &lock) noexcept
@@ -142,15 +156,20 @@ void entry::run_due() {
     due_call calls[k_batch];
     while (core().has_due() && outside::depth(r_) < k_deepest) {
         const uint32_t count = core().take_due(calls, k_batch);
-        const outside callbacks(r_, lock_);
-        for (uint32_t i = 0; i < count; ++i) {
-            const due_call &c = calls[i];
-            if (c.deleter != nullptr) {
-                c.deleter(c.context);
-            } else if (r_.has_allocator) {
-                r_.allocator.free(r_.allocator.context, c.memory, c.size_bytes, static_cast<ebb_stream>(c.home));
+        uint64_t freed_bytes = 0;
+        {
+            const outside callbacks(r_, lock_);
+            for (uint32_t i = 0; i < count; ++i) {
+                const due_call &c = calls[i];
+                if (c.deleter != nullptr) {
+                    c.deleter(c.context);
+                } else if (r_.has_allocator) {
+                    r_.allocator.free(r_.allocator.context, c.memory, c.size_bytes, static_cast<ebb_stream>(c.home));
+                    freed_bytes += c.size_bytes;
+                }
             }
         }
+        r_.lent_bytes -= freed_bytes;
     }
 }
 
@@ -162,15 +181,25 @@ void entry::run_notes() {
     }
 }
 
+// Counted before the lock is released, so that no two threads take the last of the cap. What is due is freed first;
+// what waits for its copies still counts.
 bool entry::supply(uint64_t footprint_bytes, stream_id home) {
+    run_due();
+    const uint64_t cap_bytes = core().options().staging_bytes;
+    if (cap_bytes != 0 && r_.lent_bytes + footprint_bytes > cap_bytes) {
+        return false;
+    }
+    reserved_bytes reserved(r_.lent_bytes, footprint_bytes);
     void *memory = nullptr;
-    unlocked([&] {
+    {
+        const outside callback(r_, lock_);
         memory = r_.allocator.alloc(r_.allocator.context, footprint_bytes, staging::k_alignment,
                                     static_cast<ebb_stream>(home));
-    });
+    }
     if (memory == nullptr) {
         return false;
     }
+    reserved.keep();
     core().supply(memory, footprint_bytes, home);
     if (reinterpret_cast<uintptr_t>(memory) % staging::k_alignment != 0) {
         core().discard_supply();

@@ -92,7 +92,8 @@ struct ebb_runtime {
     std::unique_ptr<ebb::runtime> core;
     bool has_allocator = false;
     ebb_allocator allocator{};
-    uint64_t serial = 0;  // never reused, names the runtime in the threads' scope stacks
+    uint64_t lent_bytes = 0;  // asked of the allocator and not given back to it
+    uint64_t serial = 0;      // never reused, names the runtime in the threads' scope stacks
     std::shared_ptr<ebb::capi::release_queue> queue = std::make_shared<ebb::capi::release_queue>();
     std::vector<ebb::capi::release_queue::item> taken;
     uint32_t activation_records = 0;  // of the core, as far as handles have shown
@@ -141,7 +142,7 @@ public:
         body();
     }
 
-    // Memory from the lent allocator for a slot of that footprint; false when it refuses.
+    // Memory from the lent allocator for a slot of that footprint; false when it refuses, or the cap does.
     bool supply(uint64_t footprint_bytes, stream_id home);
     // The same for a slot that is needed now: unclaimed prefetches make room, where that helps.
     void supply_now(uint64_t footprint_bytes, stream_id home);

@@ -28,6 +28,7 @@ struct lent_pool {
     uint64_t available = 0;  // what available_bytes says
     int asked = 0;           // how often it was asked
     std::function<void()> in_available;
+    std::function<void()> in_alloc;  // runs in the next one
 
     ebb_allocator interface() { return {alloc, free, nullptr, this}; }
     ebb_allocator interface_that_says_what_is_free() { return {alloc, free, available_bytes, this}; }
@@ -42,6 +43,9 @@ struct lent_pool {
     static void *alloc(void *context, uint64_t size_bytes, uint64_t alignment, ebb_stream home) {
         auto *p = static_cast<lent_pool *>(context);
         p->call_back();
+        if (const auto also = std::exchange(p->in_alloc, nullptr)) {
+            also();
+        }
         const std::lock_guard lock(p->mutex);
         p->last_alignment = alignment;
         ++p->allocs;
@@ -208,6 +212,53 @@ TEST_F(lent_allocator, the_staging_cap_and_the_device_budget_are_kept) {
     EXPECT_LE(pool_.peak_bytes, 3 * k_size);
 }
 
+// It is asked with no lock held: what another thread asks for meanwhile comes on top.
+TEST_F(lent_allocator, the_staging_cap_is_kept_while_another_thread_is_in_the_allocator) {
+    options_.staging_bytes = k_size;
+    open_lent();
+    const ebb_activation one = offload(make_buffer(), "one");
+    buffer &b = make_buffer();
+    const ebb_activation two = offload(b, "two");
+    ebb_status second = EBB_OK;
+    pool_.in_alloc = [&] {
+        std::thread([&] {
+            ebb_reload_info none = zeroed<ebb_reload_info>();
+            second = ebb_reload(runtime_, two, compute_, &none);
+        }).join();
+    };
+    const ebb_reload_info info = reload(one);
+    EXPECT_EQ(second, EBB_NO_SLOT);
+    EXPECT_EQ(pool_.allocs, 1);
+    EXPECT_EQ(pool_.peak_bytes, k_size);
+    EBB_EXPECT_OK(ebb_return(runtime_, info.claim, compute_));
+    reload_and_return(two, b);
+}
+
+TEST_F(lent_allocator, a_refusal_leaves_the_whole_cap) {
+    options_.staging_bytes = k_size;
+    pool_.cap_bytes = 0;
+    open_lent();
+    buffer &b = make_buffer();
+    const ebb_activation a = offload(b);
+    ebb_reload_info none = zeroed<ebb_reload_info>();
+    EBB_EXPECT_STATUS(ebb_reload(runtime_, a, compute_, &none), EBB_NO_SLOT);
+    pool_.cap_bytes = k_size;
+    reload_and_return(a, b);
+}
+
+TEST_F(lent_allocator, a_staged_offload_with_a_wrong_stream_does_not_ask) {
+    open_lent();
+    buffer &b = make_buffer();
+    const ebb_stream wrong = 4711;
+    ebb_offload_args args = staged_args_for(b);
+    args.home = &wrong;
+    EBB_EXPECT_REFUSED(ebb_offload_staged(runtime_, &args, &info_), EBB_INVALID_ARGUMENT, "home");
+    args = staged_args_for(b);
+    args.producers = &wrong;
+    EBB_EXPECT_REFUSED(ebb_offload_staged(runtime_, &args, &info_), EBB_INVALID_ARGUMENT, "producers");
+    EXPECT_EQ(pool_.allocs, 0);
+}
+
 TEST_F(lent_allocator, memory_that_is_not_aligned_is_given_back_and_named) {
     pool_.shift_bytes = 64;
     open_lent();
@@ -217,8 +268,9 @@ TEST_F(lent_allocator, memory_that_is_not_aligned_is_given_back_and_named) {
     EBB_EXPECT_REFUSED(ebb_progress(runtime_), EBB_UNSUPPORTED, "options->allocator: alloc gave");
 }
 
-// The home is the calling thread: no stream can order the free, so it waits for the copy.
+// The home is the calling thread: no stream can order the free, so it waits for the copy. Until then it counts.
 TEST_F(lent_allocator, memory_whose_home_is_the_calling_thread_is_freed_once_its_copies_are_done) {
+    options_.staging_bytes = k_size;
     open_lent();
     const ebb_stream thread = EBB_STREAM_CALLING_THREAD;
     buffer &b = make_buffer();
@@ -233,9 +285,14 @@ TEST_F(lent_allocator, memory_whose_home_is_the_calling_thread_is_freed_once_its
     EBB_EXPECT_OK(ebb_release(runtime_, a));
     EBB_EXPECT_OK(ebb_progress(runtime_));
     EXPECT_EQ(pool_.out.size(), 1U) << "a copy is still writing it";
+    buffer &c = make_buffer();
+    const ebb_activation next = offload(c);
+    ebb_reload_info none = zeroed<ebb_reload_info>();
+    EBB_EXPECT_STATUS(ebb_reload(runtime_, next, compute_, &none), EBB_NO_SLOT);
     let_all_pass();
     EBB_EXPECT_OK(ebb_wait_room(runtime_));
     EXPECT_EQ(pool_.out.size(), 0U);
+    reload_and_return(next, c);
 }
 
 // Other work of the home stream may still use what the allocator gives out; what it takes back is used by others behind
