@@ -87,6 +87,11 @@ status check_pointers(const ebb_runtime_options &o) {
     if (o.verify < 0 || o.log_level < 0) {
         return {code::invalid_argument, "options->verify and options->log_level must not be negative"};
     }
+    // EBB_STAGING_BYTES is a cap; how large the block is only its owner knows.
+    if (o.staging_memory != nullptr && o.staging_bytes == 0) {
+        return {code::invalid_argument,
+                "options->staging_memory is given without staging_bytes: say in that field how large it is"};
+    }
     if (o.allocator != nullptr && (o.allocator->alloc == nullptr || o.allocator->free == nullptr)) {
         return {code::invalid_argument, "options->allocator needs both alloc and free"};
     }

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <future>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 
@@ -543,6 +544,9 @@ TEST_F(lent_create, says_what_is_missing) {
     o.allocator = nullptr;
     o.staging_bytes = 0;
     EBB_EXPECT_REFUSED(ebb_runtime_create(&o, &made), EBB_INVALID_ARGUMENT, "without staging_bytes");
+    ::setenv("EBB_STAGING_BYTES", "1MiB", 1);  // says nothing about the block
+    EBB_EXPECT_REFUSED(ebb_runtime_create(&o, &made), EBB_INVALID_ARGUMENT, "without staging_bytes");
+    ::unsetenv("EBB_STAGING_BYTES");
     o.staging_bytes = sizeof(block) - 64;
     o.staging_memory = block + 64;
     EBB_EXPECT_REFUSED(ebb_runtime_create(&o, &made), EBB_INVALID_ARGUMENT, "staging_memory must be aligned to 512");
