@@ -142,7 +142,7 @@ typedef struct ebb_runtime_options {
     int32_t device_ordinal;           /* which device of that kind */
     uint32_t lanes;                   /* copy streams per direction, 1 to 8; default 1 */
     uint64_t device_budget_bytes;     /* target for kept activations + sources not given up + staging; default learned */
-    uint64_t staging_bytes;           /* cap of the memory that reloads go to; default a share of the device budget */
+    uint64_t staging_bytes;           /* cap of the memory that reloads go to, up to 1 TiB; default a share of the device budget */
     uint64_t max_activation_bytes;    /* largest activation that will be offloaded; default learned in the first step */
     uint64_t host_bytes;              /* cap of pinned memory; default from the control group's and system's limits */
     uint64_t min_offload_bytes;       /* floor: smaller ones are kept; default 1 MiB; 1 for none */

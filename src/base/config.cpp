@@ -64,7 +64,7 @@ std::array<option_row, k_option_count> make_table() {
         {o::lanes, "lanes", "EBB_LANES", t::count, "1", none, 1, 8, "Copy streams per direction."},
         {o::device_budget_bytes, "device_budget_bytes", "EBB_DEVICE_BUDGET_BYTES", t::bytes, "auto", learned, 1, k_max,
          "Target for kept activations, sources that were not given up yet and staging together; auto learns it."},
-        {o::staging_bytes, "staging_bytes", "EBB_STAGING_BYTES", t::bytes, "auto", learned, 512, k_max,
+        {o::staging_bytes, "staging_bytes", "EBB_STAGING_BYTES", t::bytes, "auto", learned, 512, uint64_t{1} << 40U,
          "Cap of the device memory that reloads go to; auto takes a share of the device budget."},
         {o::max_activation_bytes, "max_activation_bytes", "EBB_MAX_ACTIVATION_BYTES", t::bytes, "auto", learned, 1,
          k_max, "Size of the largest activation that will be offloaded; auto learns it in the first step."},
@@ -156,7 +156,8 @@ std::string allowed_values(const option_row &row) {
     std::string text = join_words(row);
     const char *joint = text.empty() ? "" : ", or ";
     const std::string range = row.maximum == k_max ? fmt::format("{} or more", format_number(row.type, row.minimum))
-                                                   : fmt::format("{} to {}", row.minimum, row.maximum);
+                                                   : fmt::format("{} to {}", format_number(row.type, row.minimum),
+                                                                 format_number(row.type, row.maximum));
     switch (row.type) {
         case option_type::bytes:
             return fmt::format("{}{}bytes, {} (units B, K, M, G, T, KiB, MiB, GiB, TiB)", text, joint, range);

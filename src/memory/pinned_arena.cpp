@@ -32,7 +32,7 @@ pinned_arena::pinned_arena(device &dev, const pinned_arena_options &options)
     : device_(dev),
       max_slab_bytes_(options.max_slab_bytes != 0 ? options.max_slab_bytes : dev.info().slab_bytes),
       sub_(k_page_bytes) {
-    max_slab_bytes_ = std::max(page_down(max_slab_bytes_), k_page_bytes);
+    max_slab_bytes_ = std::clamp(page_down(max_slab_bytes_), k_page_bytes, sub_.max_region_bytes());
     statistics_.cap_bytes = options.cap_bytes != 0 ? options.cap_bytes : dev.host_room_bytes();
 }
 
@@ -226,10 +226,11 @@ bool pinned_arena::map_slabs(uint64_t size_bytes) {
     return true;
 }
 
-// The cap, then what was refused lately, then what the host has room for.
+// The cap (or what one growth can bring, where that is less), then what was refused lately, then what the host has room
+// for.
 bool pinned_arena::growth_allowed(uint64_t size_bytes) {
     const uint64_t mapped_bytes = statistics_.mapped_bytes;
-    const uint64_t cap_bytes = statistics_.cap_bytes;
+    const uint64_t cap_bytes = std::min(statistics_.cap_bytes, mapped_bytes + sub_.max_region_bytes());
     if (mapped_bytes > cap_bytes || size_bytes > cap_bytes - mapped_bytes) {
         refusal_.kind = refusal_kind::cap;
         refusal_.cap_bytes = cap_bytes;

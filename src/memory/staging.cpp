@@ -35,7 +35,7 @@ void staging::lend_block(void *data, uint64_t size_bytes) {
     auto *start = static_cast<std::byte *>(data);
     const uint64_t skipped_bytes = (k_alignment - offset_of(data)) & (k_alignment - 1);
     EBB_CHECK(size_bytes >= skipped_bytes + k_alignment);
-    const uint64_t usable_bytes = aligned_down(size_bytes - skipped_bytes);
+    const uint64_t usable_bytes = std::min(aligned_down(size_bytes - skipped_bytes), sub_.max_region_bytes());
     sub_.add_region(start + skipped_bytes, usable_bytes);
     cap_bytes_ = usable_bytes;
     block_taken_ = true;
@@ -136,6 +136,10 @@ uint64_t staging::size_bytes(slot_id id) const noexcept {
 // ---- Memory --------------------------------------------------------------------------------------------------
 
 status staging::add_device_region(uint64_t size_bytes) {
+    if (size_bytes > sub_.max_region_bytes()) {
+        return {code::out_of_device_memory, fmt::format("staging: {} bytes wanted in one piece, at most {} can be had",
+                                                        size_bytes, sub_.max_region_bytes())};
+    }
     result<void *> memory = device_.alloc_device(size_bytes);
     if (!memory.ok()) {
         return memory.why();
@@ -183,7 +187,8 @@ status staging::take_block(uint64_t size_bytes) {
     block_taken_ = true;
     EBB_TRY(free_retired());
     const uint64_t wanted_bytes = std::min(size_bytes, cap_bytes_);
-    const uint64_t missing_bytes = wanted_bytes > held_bytes_ ? aligned_down(wanted_bytes - held_bytes_) : 0;
+    const uint64_t missing_bytes =
+        wanted_bytes > held_bytes_ ? std::min(aligned_down(wanted_bytes - held_bytes_), sub_.max_region_bytes()) : 0;
     if (missing_bytes == 0) {
         return {};
     }

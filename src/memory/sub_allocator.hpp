@@ -40,8 +40,10 @@ public:
 
     explicit sub_allocator(uint64_t granule_bytes);
 
-    // The memory stays the caller's. Its start must be aligned to the granule, and it has less than 2^31
-    // granules (1 TiB of 512 bytes). Returns the region's number.
+    // Less than 2^31 granules: 1 TiB of 512 bytes, 8 TiB of 4 KiB.
+    [[nodiscard]] uint64_t max_region_bytes() const noexcept { return uint64_t{k_max_granules} << granule_shift_; }
+    // The memory stays the caller's. Its start must be aligned to the granule, and it is not larger than the largest
+    // region. Returns the region's number.
     uint32_t add_region(std::byte *data, uint64_t size_bytes);
     [[nodiscard]] bool region_idle(uint32_t region) const noexcept;  // no block in use
     // Only of an idle region: forgets it, appending the tickets of its segments to waits.

@@ -106,6 +106,37 @@ TEST_F(create, sizes_that_cannot_work_are_refused_with_the_smallest_that_does) {
     EBB_EXPECT_OK(ebb_runtime_close(open(), EBB_CLOSE_DEFAULT));
 }
 
+TEST_F(create, sizes_beyond_what_memory_is_cut_from_stop_nothing) {
+    constexpr uint64_t k_tib = uint64_t{1} << 40U;
+    options_.device = "null";
+    options_.staging_bytes = k_tib + 1;
+    expect_refused("staging_bytes is \"1099511627777\"; allowed: auto, or bytes, 512 to 1TiB");
+    options_.device = "null";
+    options_.staging_bytes = k_tib;
+    options_.max_activation_bytes = 1;
+    EBB_EXPECT_OK(ebb_runtime_close(open(), EBB_CLOSE_DEFAULT));
+    SetUp();
+    options_.device = "null";
+    options_.source_bytes = EBB_SOURCES_NONE;
+    ebb_runtime *r = open();
+    const ebb_stream stream = EBB_STREAM_DEFAULT;
+    ebb_offload_args args = zeroed<ebb_offload_args>();
+    args.name = "absurd";
+    args.data = &args;  // never touched there
+    args.producers = &stream;
+    args.producer_count = 1;
+    args.size_bytes = 8 * k_tib;
+    ebb_offload_info info = zeroed<ebb_offload_info>();
+    EBB_EXPECT_OK(ebb_offload(r, &args, &info));
+    EXPECT_EQ(info.reason, EBB_REASON_HOST_CAP);
+    args.size_bytes = k_tib;
+    EBB_EXPECT_OK(ebb_offload(r, &args, &info));
+    EXPECT_EQ(info.placement, EBB_PLACE_OFFLOAD);
+    ebb_reload_info none = zeroed<ebb_reload_info>();
+    EBB_EXPECT_STATUS(ebb_reload(r, info.activation, stream, &none), EBB_NO_SLOT);
+    EBB_EXPECT_OK(ebb_runtime_close(r, EBB_CLOSE_FORCE));
+}
+
 TEST_F(create, a_malformed_variable_is_named) {
     const std::pair<const char *, const char *> all[] = {
         {"EBB_LANES", "many"},          {"EBB_HOST_BYTES", "12 parsecs"}, {"EBB_POLICY", "gate=nowhere"},

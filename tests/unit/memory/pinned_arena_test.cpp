@@ -272,6 +272,19 @@ TEST_F(pinned_arena_test, absurd_sizes_are_refused_with_numbers) {
     EXPECT_EQ(device_.map_calls, 1U);
 }
 
+// A slab has less than 2^31 pages: a growth beyond that is refused like one beyond the cap.
+TEST_F(pinned_arena_test, a_growth_beyond_what_a_slab_can_have_is_refused_as_a_cap) {
+    constexpr uint64_t k_tib = uint64_t{1} << 40U;
+    pinned_arena arena(device_, {32 * k_tib, 16 * k_tib});
+    ASSERT_TRUE(arena.allocate(k_mib, waits_).has_value());
+    EXPECT_FALSE(arena.allocate(8 * k_tib, waits_).has_value());
+    EXPECT_EQ(arena.last_refusal().kind, pinned_arena::refusal_kind::cap);
+    EXPECT_EQ(arena.last_refusal().wanted_bytes, 8 * k_tib);
+    EXPECT_EQ(arena.last_refusal().cap_bytes, k_mib + 8 * k_tib - k_page);
+    EXPECT_EQ(device_.map_calls, 1U);
+    EXPECT_TRUE(arena.allocate(8 * k_tib - k_page, waits_).has_value());
+}
+
 // ---- Reserve and trim ----------------------------------------------------------------------------------------
 
 TEST_F(pinned_arena_test, reserved_memory_serves_later_blocks) {

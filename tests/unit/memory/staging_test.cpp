@@ -99,6 +99,21 @@ TEST_F(staging_test, absurd_sizes_are_no_slot) {
     EXPECT_FALSE(area.allocate(~uint64_t{0} - 4096, address(1), waits_).has_value());
 }
 
+// A region has less than 2^31 units of 512 bytes; whatever the caps are, nothing larger is asked for.
+TEST_F(staging_test, sizes_beyond_what_a_region_can_have_are_no_slot) {
+    constexpr uint64_t k_tib = uint64_t{1} << 40U;
+    staging area(device_, 16 * k_tib);
+    EXPECT_FALSE(area.allocate(k_tib, address(0), waits_).has_value());
+    EXPECT_EQ(device_.alloc_calls, 0U);
+    EXPECT_TRUE(area.allocate(k_tib - 512, address(0), waits_).has_value());
+    staging block(device_, 16 * k_tib);
+    EXPECT_TRUE(block.take_block(2 * k_tib).ok());
+    EXPECT_EQ(block.held_bytes(), k_tib - 512);
+    staging lent(device_, 0);
+    lent.lend_block(reinterpret_cast<void *>(uintptr_t{4096}), 2 * k_tib);
+    EXPECT_EQ(lent.cap_bytes(), k_tib - 512);
+}
+
 TEST_F(staging_test, taking_the_block_gives_back_what_was_learned_and_holds_the_size_in_all) {
     staging area(device_, 1 << 20);
     const auto kept = *area.allocate(4096, address(0), waits_);
