@@ -30,8 +30,10 @@
  *   consumer: call ebb_wait before reading. As home: sources are given up by the same counts, their deleters run
  *   once the copy is done, in a later call on any thread or in ebb_wait_room, which blocks for it. As last
  *   stream of a return: the last use is over.
- * - No call blocks the host except ebb_runtime_create, ebb_runtime_close, growth of memory during the first
- *   recorded step, and the functions named wait or synchronize.
+ * - No call waits for the device except ebb_runtime_create, ebb_runtime_close, ebb_host_stream_destroy, the functions named
+ *   wait or synchronize, and the ebb_step that ends the first recorded step, where staging is taken. While sizes grow, a
+ *   call may take the time of an allocation: an offload where it needs more pinned memory than there ever was, a reload
+ *   until staging is taken.
  * - Thread-safety: every function may be called from any thread at any time, also on one runtime; calls on one
  *   runtime are taken one after the other. ebb_runtime_close must be the last call on its runtime. The scope
  *   stack belongs to (runtime, thread).
@@ -119,6 +121,7 @@ typedef struct ebb_allocator {
 
 typedef int32_t ebb_log_level;
 enum { EBB_LOG_DEFAULT = 0, EBB_LOG_ERROR = 1, EBB_LOG_WARNING = 2, EBB_LOG_INFO = 3, EBB_LOG_DEBUG = 4 };
+/* So far Ebb writes warnings only: nothing at EBB_LOG_ERROR, and nothing more at EBB_LOG_INFO and EBB_LOG_DEBUG. */
 
 /* One line, without a newline. */
 typedef void (*ebb_log_sink)(void *context, ebb_log_level level, const char *line);
@@ -135,7 +138,8 @@ enum { EBB_SWITCH_DEFAULT = 0, EBB_OFF = 1, EBB_ON = 2 };
 #define EBB_SOURCES_AUTO ((uint64_t)0)             /* what the device budget allows (default) */
 #define EBB_SOURCES_NONE (~(uint64_t)0)            /* given up in the offload call: compute waits for the copy */
 
-/* Every field has an option of the same name in docs/environment.md: field, then environment, then default. */
+/* Every field but the pointers staging_memory, allocator, log and log_context has an option of the same name in
+ * docs/environment.md: field, then environment, then default. */
 typedef struct ebb_runtime_options {
     uint64_t struct_size;
     const char *device;               /* "host", "null" or "auto" (default: the best that is present) */
@@ -162,7 +166,8 @@ typedef struct ebb_runtime_options {
     ebb_log_level log_level;          /* default EBB_LOG_WARNING */
     uint32_t reserved;                /* must be zero */
     /* The host device only. */
-    uint64_t host_device_bytes;       /* capacity of its device arena; default 1 GiB */
+    uint64_t host_device_bytes;       /* capacity of its device arena; default 1 GiB, or half of what memory
+                                         limits leave where that is less */
     uint64_t host_d2h_bytes_per_second; /* rate limit of its link; default none */
     uint64_t host_h2d_bytes_per_second;
 } ebb_runtime_options;
@@ -247,8 +252,8 @@ typedef struct ebb_offload_args {
                                        RECOMPUTE needs the flag */
     const ebb_activation *recompute_from; /* activations that recomputing reads; they live until this is released */
     uint64_t recompute_from_count;
-    uint64_t recompute_cost_ns;     /* what recomputing costs, for a policy that weighs it (none does yet);
-                                       0: measured between ebb_recompute_begin and _end */
+    uint64_t recompute_cost_ns;     /* what recomputing costs, for a policy that weighs it. None does yet: it is not
+                                       read, and nothing is measured where it is 0 */
 } ebb_offload_args;
 
 typedef struct ebb_offload_info {
@@ -261,7 +266,8 @@ typedef struct ebb_offload_info {
     uint64_t cap_bytes;
 } ebb_offload_info;
 
-/* Borrow form. Fails only on misuse and has then taken nothing (the deleter will not run). Otherwise it gives a
+/* Borrow form. Fails on misuse, and with EBB_DEVICE_ERROR where the device refuses to mark the producer streams, so that
+ * nothing could be ordered behind them; it has then taken nothing (the deleter will not run). Otherwise it gives a
  * handle, and training goes on even where copying could not: the activation is kept and info says why. */
 EBB_API ebb_status ebb_offload(ebb_runtime *runtime, const ebb_offload_args *args, ebb_offload_info *info);
 

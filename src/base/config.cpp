@@ -118,9 +118,9 @@ std::array<option_row, k_option_count> make_table() {
          {{"error", 1}, {"warning", 2}, {"info", 3}, {"debug", 4}},
          0,
          0,
-         "The least important lines that are logged."},
+         "The least important lines that are logged. So far only warnings are written."},
         {o::host_device_bytes, "host_device_bytes", "EBB_HOST_DEVICE_BYTES", t::bytes, "1GiB", none, 4096, k_max,
-         "Host device: capacity of its device memory."},
+         "Host device: capacity of its device memory; by default half of what memory limits leave where that is less."},
         {o::host_d2h_bytes_per_second, "host_d2h_bytes_per_second", "EBB_HOST_D2H_BYTES_PER_SECOND", t::rate, "none",
          unlimited, 1, k_max, "Host device: rate limit of copies from the device."},
         {o::host_h2d_bytes_per_second, "host_h2d_bytes_per_second", "EBB_HOST_H2D_BYTES_PER_SECOND", t::rate, "none",
@@ -390,11 +390,15 @@ std::string environment_docs() {
         "Made by `ebb_environment_docs` from the table in src/base/config.cpp; a test compares the two. To change it, "
         "change\n"
         "the table and run `build/<preset>/bin/ebb_environment_docs > docs/environment.md`.\n\n"
-        "Every option is a field of `ebb_runtime_options` (include/ebb/ebb.h) and a variable. The field counts if it "
-        "is set\n"
-        "(not zero), else the variable, else the default. An empty variable is not set. A malformed value makes\n"
-        "`ebb_runtime_create` fail with a text that names it; an `EBB_` variable that is not listed here gives one "
-        "warning.\n\n"
+        "Every option is a field of `ebb_runtime_options` (include/ebb/ebb.h) and a variable; only the fields "
+        "`staging_memory`,\n"
+        "`allocator`, `log` and `log_context` have none. The field counts if it is set (not zero), else the variable, "
+        "else "
+        "the\n"
+        "default. An empty variable is not set. A malformed value makes `ebb_runtime_create` fail with a text that "
+        "names "
+        "it; an\n"
+        "`EBB_` variable that is not listed here gives one warning.\n\n"
         "Bytes are written as a number with a unit: `K`, `M`, `G`, `T` or `KiB`, `MiB`, `GiB`, `TiB`, all powers of "
         "two.\n"
         "Rates take `KB/s`, `MB/s`, `GB/s`, `TB/s` (powers of ten) or `KiB/s` and so on. Both take fractions, as "
