@@ -17,11 +17,6 @@ constexpr size_t k_first_statistics = 288;
 static_assert(sizeof(ebb_runtime_options) == k_first_options);
 static_assert(sizeof(ebb_statistics) == k_first_statistics);
 
-static_assert(EBB_INTERNAL == static_cast<int>(code::internal) && EBB_NO_SLOT == static_cast<int>(code::no_slot));
-static_assert(EBB_STREAM_CALLING_THREAD == static_cast<uint64_t>(k_calling_thread));
-static_assert(EBB_PREFETCH_NONE == k_none_bytes && EBB_PREFETCH_LAYER == k_one_layer &&
-              EBB_SOURCES_NONE == k_none_bytes);
-
 void override_number(config_overrides &overrides, option o, uint64_t value) {
     if (value != 0) {
         overrides.set(o, value);
