@@ -1,7 +1,8 @@
-# The library in three targets, each source compiled once:
+# The library in three targets:
 #   ebb_core  static archive of all layers below the C ABI; tests and benchmarks of those layers link it
 #   ebb_capi  static archive of the C ABI on top of it; tests that go through ebb.h link it
 #   ebb       libebb itself, shared or static, with the extern "C" functions alone exported: ebb::ebb
+# Each source is compiled once; twice where libebb is compiled as one source of its own (below).
 find_package(Threads REQUIRED)
 find_package(fmt 9 REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)

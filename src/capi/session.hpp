@@ -134,7 +134,7 @@ public:
     // The failure of the background that nobody was told yet, once.
     status take_failure() { return of_background(core().take_failure()); }
 
-    // Runs `outside` with the lock released and nothing due left to run.
+    // Runs `body` with the lock released, behind the callbacks that were due.
     template <class Body>
     void unlocked(Body &&body) {
         run_due();

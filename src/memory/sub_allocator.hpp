@@ -1,5 +1,6 @@
-// Cuts regions of memory into blocks: exact sizes (in granules), split and merge, O(1) amortised. Shared by
-// the pinned arena and by staging.
+// Cuts regions of memory into blocks: exact sizes (in granules), split and merge. Shared by the pinned arena and by
+// staging. Freeing is O(1) amortised, and so is the search for the best fit, unless no class above the request's own
+// has a range: then that class is searched. The search for the oldest looks at all free ranges that may fit.
 //
 // A free range knows which of its parts was freed behind which tickets: memory is a list of segments in
 // address order, neighbouring free segments form one free range for the search, but keep their own tickets
