@@ -34,41 +34,39 @@ add_library(ebb_core STATIC $<TARGET_OBJECTS:ebb_core_objects>)
 target_link_libraries(ebb_core PUBLIC fmt::fmt-header-only nlohmann_json::nlohmann_json Threads::Threads)
 target_include_directories(ebb_core PUBLIC "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
 
-if(ebb_capi_sources)
-  add_library(ebb_capi_objects OBJECT ${ebb_capi_sources})
-  ebb_compile_as_library(ebb_capi_objects)
-  add_library(ebb_capi STATIC $<TARGET_OBJECTS:ebb_capi_objects>)
-  target_link_libraries(ebb_capi PUBLIC ebb_core)
+add_library(ebb_capi_objects OBJECT ${ebb_capi_sources})
+ebb_compile_as_library(ebb_capi_objects)
+add_library(ebb_capi STATIC $<TARGET_OBJECTS:ebb_capi_objects>)
+target_link_libraries(ebb_capi PUBLIC ebb_core)
 
-  if(EBB_UNITY_BUILD AND ebb_library_type STREQUAL "SHARED" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND
-     NOT EBB_SANITIZE)
-    # One source, of which nothing but the exported functions is visible: the layers between a call and the device are
-    # inlined into each other, which saves a fifth of the time of a call (benchmark hot_path).
-    add_library(ebb SHARED ${ebb_core_sources} ${ebb_capi_sources})
-    ebb_compile_as_library(ebb)
-    target_compile_options(ebb PRIVATE -fwhole-program)
-    target_compile_definitions(ebb PRIVATE
-      "EBB_API=__attribute__((visibility(\"default\"), externally_visible))")
-  else()
-    add_library(ebb ${ebb_library_type} $<TARGET_OBJECTS:ebb_core_objects> $<TARGET_OBJECTS:ebb_capi_objects>)
+if(EBB_UNITY_BUILD AND ebb_library_type STREQUAL "SHARED" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND
+   NOT EBB_SANITIZE)
+  # One source, of which nothing but the exported functions is visible: the layers between a call and the device are
+  # inlined into each other, which saves a fifth of the time of a call (benchmark hot_path).
+  add_library(ebb SHARED ${ebb_core_sources} ${ebb_capi_sources})
+  ebb_compile_as_library(ebb)
+  target_compile_options(ebb PRIVATE -fwhole-program)
+  target_compile_definitions(ebb PRIVATE
+    "EBB_API=__attribute__((visibility(\"default\"), externally_visible))")
+else()
+  add_library(ebb ${ebb_library_type} $<TARGET_OBJECTS:ebb_core_objects> $<TARGET_OBJECTS:ebb_capi_objects>)
+endif()
+add_library(ebb::ebb ALIAS ebb)
+target_include_directories(ebb INTERFACE
+  "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>" "$<INSTALL_INTERFACE:include>")
+target_link_libraries(ebb PRIVATE Threads::Threads)
+set_target_properties(ebb PROPERTIES
+  LINKER_LANGUAGE CXX
+  VERSION ${PROJECT_VERSION}
+  SOVERSION ${PROJECT_VERSION_MAJOR})
+if(ebb_library_type STREQUAL "SHARED")
+  set(ebb_map "${PROJECT_SOURCE_DIR}/cmake/ebb.map")
+  target_link_options(ebb PRIVATE "LINKER:--version-script=${ebb_map}")
+  if(NOT EBB_SANITIZE)
+    target_link_options(ebb PRIVATE LINKER:--no-undefined)
   endif()
-  add_library(ebb::ebb ALIAS ebb)
-  target_include_directories(ebb INTERFACE
-    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>" "$<INSTALL_INTERFACE:include>")
-  target_link_libraries(ebb PRIVATE Threads::Threads)
-  set_target_properties(ebb PROPERTIES
-    LINKER_LANGUAGE CXX
-    VERSION ${PROJECT_VERSION}
-    SOVERSION ${PROJECT_VERSION_MAJOR})
-  if(ebb_library_type STREQUAL "SHARED")
-    set(ebb_map "${PROJECT_SOURCE_DIR}/cmake/ebb.map")
-    target_link_options(ebb PRIVATE "LINKER:--version-script=${ebb_map}")
-    if(NOT EBB_SANITIZE)
-      target_link_options(ebb PRIVATE LINKER:--no-undefined)
-    endif()
-    set_target_properties(ebb PROPERTIES LINK_DEPENDS "${ebb_map}")
-  else()
-    # A C program that links the archive needs the C++ runtime, and CMake adds it only to projects that enabled C++.
-    target_link_libraries(ebb INTERFACE stdc++ m)
-  endif()
+  set_target_properties(ebb PROPERTIES LINK_DEPENDS "${ebb_map}")
+else()
+  # A C program that links the archive needs the C++ runtime, and CMake adds it only to projects that enabled C++.
+  target_link_libraries(ebb INTERFACE stdc++ m)
 endif()

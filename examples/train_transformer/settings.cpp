@@ -122,10 +122,6 @@ uint64_t largest_saved_bytes(const model_shape &shape) {
     return bytes_of(std::max(shape.hidden_elements(), shape.ffn_elements()));
 }
 
-uint64_t fixed_bytes(const model_shape &shape) {
-    return bytes_of(4 * weight_elements(shape) + workspace_elements(shape) + shape.hidden_elements());
-}
-
 parsed parse_command_line(int argc, char **argv) {
     parsed result;
     settings &s = result.values;

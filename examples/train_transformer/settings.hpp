@@ -36,8 +36,6 @@ struct settings {
 uint64_t saved_bytes_per_layer(const model_shape &shape);
 uint64_t saved_bytes(const model_shape &shape);
 uint64_t largest_saved_bytes(const model_shape &shape);
-// Weights, gradients, both moments and the workspaces.
-uint64_t fixed_bytes(const model_shape &shape);
 
 struct parsed {
     settings values;

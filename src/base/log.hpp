@@ -22,7 +22,6 @@ public:
     logger(log_function function, void *context, log_level level) noexcept
         : function_(function), context_(context), level_(level) {}
 
-    [[nodiscard]] log_level level() const noexcept { return level_; }
     void set_level(log_level level) noexcept { level_ = level; }
     [[nodiscard]] bool enabled(log_level level) const noexcept { return level <= level_; }
 

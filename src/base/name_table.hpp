@@ -20,7 +20,6 @@ public:
     // k_root when it is not known.
     [[nodiscard]] node find(node parent, std::string_view text) const noexcept;
     [[nodiscard]] const std::string &path(node n) const noexcept { return nodes_[n].path; }
-    [[nodiscard]] node parent(node n) const noexcept { return nodes_[n].parent; }
     [[nodiscard]] uint32_t size() const noexcept { return static_cast<uint32_t>(nodes_.size()); }
 
 private:

@@ -128,15 +128,6 @@ status timelines::ensure_join_stream() {
     return {};
 }
 
-bool timelines::known_done(const ticket_set &set) const noexcept {
-    for (const ticket t : set) {
-        if (!known_done(t)) {
-            return false;
-        }
-    }
-    return true;
-}
-
 status timelines::poll() {
     for (line &l : lines_) {
         EBB_TRY(poll(l));

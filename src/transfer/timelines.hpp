@@ -49,7 +49,6 @@ public:
     [[nodiscard]] bool known_done(ticket t) const noexcept {
         return t.empty() || t.sequence <= lines_[t.timeline].completed;
     }
-    [[nodiscard]] bool known_done(const ticket_set &set) const noexcept;
     status poll();
     // Polls the timeline of t alone.
     result<bool> done(ticket t);
