@@ -20,6 +20,7 @@ struct counters {
     uint64_t kept_bytes = 0, source_bytes = 0, source_peak_bytes = 0;
     uint64_t staging_bytes = 0, staging_used_bytes = 0, staging_peak_bytes = 0;
     uint64_t pinned_bytes = 0, pinned_used_bytes = 0, pinned_peak_bytes = 0;
+    uint64_t pinned_peak_waste_bytes = 0;  // registered and not requested, at the peak of what was registered
     uint64_t device_budget_bytes = 0;
     uint64_t over_budget_policy_bytes = 0, over_budget_failure_bytes = 0, over_budget_size_bytes = 0,
              over_budget_caller_bytes = 0;

@@ -24,6 +24,9 @@ double mib(uint64_t bytes) {
 double ms(uint64_t ns) {
     return static_cast<double>(ns) / k_ns_per_ms;
 }
+double percent(uint64_t part, uint64_t whole) {
+    return whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
 
 uint64_t hidden_ns(const name_counters &n) {
     return n.transfer_ns > n.exposed_ns ? n.transfer_ns - n.exposed_ns : 0;
@@ -116,6 +119,7 @@ nlohmann::ordered_json to_json(const counters &c) {
             {"device_budget_bytes", c.device_budget_bytes},
             {"staging_peak_bytes", c.staging_peak_bytes},
             {"pinned_peak_bytes", c.pinned_peak_bytes},
+            {"pinned_peak_waste_bytes", c.pinned_peak_waste_bytes},
             {"over_budget_bytes",
              {{"policy", c.over_budget_policy_bytes},
               {"failure", c.over_budget_failure_bytes},
@@ -148,9 +152,10 @@ std::string report_text(const report_input &in) {
                    mib(c.given_up_bytes), c.forwarded_count);
     fmt::format_to(to, "reloads: {} prefetched, {} on demand, {} without a slot; {} prefetches dropped\n",
                    c.reloads_prefetched, c.reloads_on_demand, c.no_slot_count, c.prefetches_dropped);
-    fmt::format_to(to, "peaks: device budget {:.1f} of {:.1f} MiB, staging {:.1f} MiB, pinned {:.1f} MiB\n",
-                   mib(c.device_peak_bytes), mib(c.device_budget_bytes), mib(c.staging_peak_bytes),
-                   mib(c.pinned_peak_bytes));
+    fmt::format_to(
+        to, "peaks: device budget {:.1f} of {:.1f} MiB, staging {:.1f} MiB, pinned {:.1f} MiB ({:.1f} % waste)\n",
+        mib(c.device_peak_bytes), mib(c.device_budget_bytes), mib(c.staging_peak_bytes), mib(c.pinned_peak_bytes),
+        percent(c.pinned_peak_waste_bytes, c.pinned_peak_bytes));
     const uint64_t over = c.over_budget_policy_bytes + c.over_budget_failure_bytes + c.over_budget_size_bytes +
                           c.over_budget_caller_bytes;
     if (over != 0) {

@@ -277,6 +277,7 @@ counters runtime::snapshot() {
     c.pinned_bytes = arena_->statistics().mapped_bytes;
     c.pinned_used_bytes = arena_->statistics().requested_bytes;
     c.pinned_peak_bytes = arena_->statistics().mapped_peak_bytes;
+    c.pinned_peak_waste_bytes = c.pinned_peak_bytes - arena_->statistics().requested_at_mapped_peak_bytes;
     c.device_budget_bytes = options_.device_budget_bytes != 0 ? options_.device_budget_bytes : learned_budget_bytes_;
     c.device_allocations = staging_->device_allocation_count() + arena_->statistics().slab_count;
     return c;

@@ -219,6 +219,13 @@ TEST_F(reports, text_and_json_have_names_bytes_reasons_and_peaks) {
     EXPECT_EQ(json.at("names").at(0).at("offloaded_bytes"), k_size);
 }
 
+TEST_F(reports, waste_of_pinned_memory_is_that_at_its_peak) {
+    open();
+    const ebb_activation a = offload(make_buffer(k_size - 1000));
+    EBB_EXPECT_OK(ebb_release(runtime_, a));
+    EXPECT_EQ(nlohmann::json::parse(report(EBB_REPORT_JSON)).at("totals").at("pinned_peak_waste_bytes"), 1000);
+}
+
 TEST_F(reports, a_name_that_is_not_utf8_is_reported) {
     open();
     EBB_EXPECT_OK(ebb_release(runtime_, offload(make_buffer(), "caf\xE9")));

@@ -87,6 +87,15 @@ TEST_F(report_test, a_budget_is_only_said_to_be_passed_when_it_was) {
     EXPECT_THAT(report_text(input()), HasSubstr("larger than a slot 2.0"));
 }
 
+TEST_F(report_test, waste_of_pinned_memory_is_a_share_of_what_was_mapped) {
+    totals_.pinned_peak_bytes = 8 * k_mib;
+    totals_.pinned_peak_waste_bytes = k_mib;
+    EXPECT_THAT(report_text(input()), HasSubstr("pinned 8.0 MiB (12.5 % waste)"));
+    EXPECT_EQ(nlohmann::json::parse(report_json(input()))["totals"]["pinned_peak_waste_bytes"], k_mib);
+    totals_ = {};
+    EXPECT_THAT(report_text(input()), HasSubstr("pinned 0.0 MiB (0.0 % waste)"));
+}
+
 TEST_F(report_test, patterns_that_matched_nothing_are_named) {
     unmatched_ = {"mpl_gate"};
     EXPECT_THAT(report_text(input()), HasSubstr("'mpl_gate' matched no activation"));
