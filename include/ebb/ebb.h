@@ -369,8 +369,8 @@ typedef struct ebb_statistics {
 
 EBB_API ebb_status ebb_stats(ebb_runtime *runtime, ebb_statistics *statistics);
 
-/* A report by name: bytes, placements, hidden and exposed time with the number of sampled steps, what matched no
- * policy, peaks. The sink is called with pieces of it in order. */
+/* A report by name: bytes, placements, hidden and exposed time with the number of sampled steps, policy
+ * patterns that no name matched and names that no pattern matched, peaks. The sink is called with pieces of it in order. */
 typedef int32_t ebb_report_format;
 enum { EBB_REPORT_TEXT = 1, EBB_REPORT_JSON = 2 };
 typedef void (*ebb_text_sink)(void *context, const char *text, uint64_t size_bytes);

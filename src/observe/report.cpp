@@ -6,6 +6,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 namespace ebb {
 
@@ -55,6 +57,19 @@ std::string without_numbers(const std::string &path) {
         }
     }
     return out;
+}
+
+// In order of first appearance.
+std::vector<std::string> one_for_all_layers(const std::vector<std::string> &paths) {
+    std::vector<std::string> names;
+    std::unordered_set<std::string> seen;
+    for (const std::string &path : paths) {
+        std::string name = without_numbers(path);
+        if (seen.insert(name).second) {
+            names.push_back(std::move(name));
+        }
+    }
+    return names;
 }
 
 void add(name_counters &to, const name_counters &from) {
@@ -169,6 +184,9 @@ std::string report_text(const report_input &in) {
     for (const std::string &pattern : in.unmatched_patterns) {
         fmt::format_to(to, "policy pattern '{}' matched no activation\n", pattern);
     }
+    for (const std::string &name : one_for_all_layers(in.unmatched_names)) {
+        fmt::format_to(to, "'{}' matched no policy pattern and was kept\n", name);
+    }
     return out;
 }
 
@@ -205,7 +223,8 @@ std::string report_json(const report_input &in) {
     const nlohmann::ordered_json all = {{"device", in.device},
                                         {"totals", to_json(in.totals)},
                                         {"names", names},
-                                        {"unmatched_patterns", in.unmatched_patterns}};
+                                        {"unmatched_patterns", in.unmatched_patterns},
+                                        {"unmatched_names", in.unmatched_names}};
     // Names are the caller's bytes, and need not be UTF-8.
     return all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

@@ -13,7 +13,8 @@ struct report_input {
     const counters &totals;
     const std::vector<name_counters> &by_name;
     const name_table &names;
-    std::vector<std::string> unmatched_patterns;
+    std::vector<std::string> unmatched_patterns;  // of the policy: that no name matched
+    std::vector<std::string> unmatched_names;     // that matched no pattern, and were kept
     std::string device;
 };
 

@@ -219,6 +219,29 @@ TEST_F(reports, text_and_json_have_names_bytes_reasons_and_peaks) {
     EXPECT_EQ(json.at("names").at(0).at("offloaded_bytes"), k_size);
 }
 
+TEST_F(reports, names_that_matched_no_pattern_are_named) {
+    options_.policy = "gate=offload,norm=remat";
+    open();
+    const auto save = [&](const char *name, ebb_placement wish) {
+        ebb_offload_args args = args_for(make_buffer(), name);
+        args.placement = wish;
+        EBB_EXPECT_OK(ebb_release(runtime_, offload(args)));
+    };
+    save("gate", EBB_PLACE_BY_POLICY);
+    save("norm", EBB_PLACE_BY_POLICY);
+    save("bias", EBB_PLACE_BY_POLICY);
+    save("head", EBB_PLACE_OFFLOAD);  // the caller's own wish, not the policy's doing
+    EXPECT_THAT(report(EBB_REPORT_TEXT), HasSubstr("'bias' matched no policy pattern and was kept"));
+    EXPECT_EQ(nlohmann::json::parse(report(EBB_REPORT_JSON)).at("unmatched_names"), nlohmann::json({"bias"}));
+}
+
+TEST_F(reports, a_policy_without_patterns_leaves_no_name_unmatched) {
+    options_.policy = "keep";
+    open();
+    EBB_EXPECT_OK(ebb_release(runtime_, offload(make_buffer())));
+    EXPECT_TRUE(nlohmann::json::parse(report(EBB_REPORT_JSON)).at("unmatched_names").empty());
+}
+
 TEST_F(reports, waste_of_pinned_memory_is_that_at_its_peak) {
     open();
     const ebb_activation a = offload(make_buffer(k_size - 1000));

@@ -25,7 +25,9 @@ protected:
         by_name_[n].calls = 1;
         return by_name_[n];
     }
-    [[nodiscard]] report_input input() const { return {totals_, by_name_, names_, unmatched_, "null"}; }
+    [[nodiscard]] report_input input() const {
+        return {totals_, by_name_, names_, unmatched_, unmatched_names_, "null"};
+    }
     // The row of a name, its columns.
     [[nodiscard]] std::vector<std::string> row(const std::string &called) const {
         std::istringstream text(report_text(input()));
@@ -43,6 +45,7 @@ protected:
     name_table names_;
     std::vector<name_counters> by_name_;
     std::vector<std::string> unmatched_;
+    std::vector<std::string> unmatched_names_;
 };
 
 TEST_F(report_test, numbered_layers_are_one_row_for_people) {
@@ -100,6 +103,14 @@ TEST_F(report_test, patterns_that_matched_nothing_are_named) {
     unmatched_ = {"mpl_gate"};
     EXPECT_THAT(report_text(input()), HasSubstr("'mpl_gate' matched no activation"));
     EXPECT_EQ(nlohmann::json::parse(report_json(input()))["unmatched_patterns"][0], "mpl_gate");
+}
+
+TEST_F(report_test, names_that_matched_no_pattern_are_named_once_for_all_layers) {
+    unmatched_names_ = {"layer.0/bias", "layer.1/bias", "head"};
+    const std::string text = report_text(input());
+    EXPECT_THAT(text, HasSubstr("'layer.*/bias' matched no policy pattern and was kept\n'head' matched"));
+    EXPECT_EQ(text.find("bias"), text.rfind("bias"));
+    EXPECT_EQ(nlohmann::json::parse(report_json(input()))["unmatched_names"], nlohmann::json(unmatched_names_));
 }
 
 TEST_F(report_test, names_that_are_not_utf_8_are_written_all_the_same) {
