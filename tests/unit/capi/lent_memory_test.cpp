@@ -1,8 +1,8 @@
 // Staging on the caller's memory: an allocator with the shape of a stream-ordered pool, or one block.
 
 #include <chrono>
-#include <future>
 #include <cstdlib>
+#include <future>
 #include <map>
 #include <mutex>
 

@@ -26,11 +26,11 @@ TEST_F(out_of_memory, a_callback_that_throws_then_is_a_status_all_the_same) {
     ebb_status thrown = EBB_OK;
     const ebb_text_sink sink = [](void *, const char *, uint64_t) {
         static const std::runtime_error full("the sink has no room for what it was given");
-        allocations_refused = true;
+        allocations_left = 0;
         throw full;
     };
     thrown = ebb_report_write(runtime_, EBB_REPORT_TEXT, sink, nullptr);
-    allocations_refused = false;
+    allocations_left = ~uint64_t{0};
     EXPECT_EQ(thrown, EBB_INTERNAL);
 }
 
@@ -70,6 +70,46 @@ TEST_F(out_of_memory, a_tensor_is_taken_whole_or_not_at_all) {
     EXPECT_EQ(stats().live_activations, 0U);
     EBB_ASSERT_OK(ebb_offload_dlpack(runtime_, &args, &tensor, &info_));
     EXPECT_EQ(b.deleted, 1);
+}
+
+// Wherever in the call the heap has nothing left: it has taken nothing, or everything.
+TEST_F(out_of_memory, an_offload_takes_everything_or_nothing) {
+    options_.verify = true;
+    options_.max_activation_bytes = k_size;
+    options_.staging_bytes = 64 * (k_size + 512);
+    open();
+    EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+    int failed = 0;
+    for (const bool staged : {false, true}) {
+        bool taken = false;
+        for (uint64_t allowed = 0; !taken; ++allowed) {
+            ASSERT_LT(allowed, 1000U);
+            buffer &b = make_buffer();
+            const std::string name = (staged ? "staged" : "borrowed") + std::to_string(allowed);
+            ebb_offload_args args = staged ? staged_args_for(b, name.c_str()) : args_for(b, name.c_str());
+            args.storage_id = staged ? 0 : 1000 + allowed;
+            args.flags = EBB_OFFLOAD_CAN_RECOMPUTE;
+            ebb_status status = EBB_OK;
+            {
+                const no_heap_memory none(allowed);
+                status = staged ? ebb_offload_staged(runtime_, &args, &info_) : ebb_offload(runtime_, &args, &info_);
+            }
+            taken = status == EBB_OK;
+            if (!taken) {
+                ++failed;
+                EXPECT_EQ(status, EBB_INTERNAL) << ebb_last_error();
+                EXPECT_EQ(b.deleted, 0) << "still the caller's, after " << allowed;
+                EXPECT_EQ(stats().live_activations, 0U);
+                continue;
+            }
+            reload_and_return(info_.activation, b);
+            EBB_EXPECT_OK(ebb_release(runtime_, info_.activation));
+            EXPECT_EQ(b.deleted, staged ? 0 : 1);
+        }
+    }
+    EXPECT_GT(failed, 5);
+    expect_nothing_held();
+    EBB_EXPECT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
 }
 
 }  // namespace
