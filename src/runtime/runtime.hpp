@@ -230,8 +230,7 @@ private:
     void unclaimed_add(index b, bool front);
     void unclaimed_remove(index b);
     bool drop_last_unclaimed();
-    void expect_again(index i);
-    void look_again_from(const activation &a);
+    bool drop_unexpected(index b);
     void drop_all_unclaimed();
     status copy_to_caller(index i, std::byte *data, stream_id consumer);
     status wait_exposed(stream_id consumer, ticket point, uint32_t name);
@@ -291,6 +290,8 @@ private:
     void match_use(index i);
     bool follow_to(uint32_t event);
     void expire_use(uint32_t event);
+    uint32_t forget_expected(index i);
+    void look_again_from(const activation &a);
     status end_step();
     void adopt_trace();
     void take_staging();

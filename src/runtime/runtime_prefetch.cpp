@@ -1,6 +1,8 @@
 // Prefetch: the window over the record's uses. Uses are taken in their order and never overtake: the window stops at
 // the first that cannot be served yet, and goes on in the call after which it can.
 
+#include <algorithm>
+
 #include "runtime/runtime.hpp"
 
 namespace ebb {
@@ -9,6 +11,9 @@ void runtime::pump() {
     wish_ = {};
     if (!following() || recomputing_ || options_.prefetch_bytes == k_none_bytes) {
         return;
+    }
+    if (!staging_->block_taken() && !options_.lent_allocator) {
+        return;  // nothing of the record moves; slots that come all the same are allocated by reloads alone
     }
     if (window_ < position_) {
         window_ = position_;
@@ -70,9 +75,11 @@ runtime::verdict runtime::prefetch(index i, uint32_t event) {
         return verdict::stop;
     }
     if (!room) {
-        waiting_for_slot_ = i;
+        // A lent allocator is asked again in the next call: what it gave was for another.
+        waiting_for_slot_ = options_.lent_allocator ? k_no_index : i;
         return verdict::stop;
     }
+    counters_.device_peak_bytes = std::max(counters_.device_peak_bytes, held_bytes());  // lent slots count as they come
     if (status s = copy_in(body); !s.ok()) {
         remember_failure(std::move(s));
         return verdict::pass;  // its reload will try again, and say so

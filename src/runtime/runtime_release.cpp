@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "runtime/runtime.hpp"
 
 namespace ebb {
@@ -46,6 +48,12 @@ void runtime::release_one(index i) {
     waiting_for_slot_ = waiting_for_slot_ == i ? k_no_index : waiting_for_slot_;
     activations_.invalidate(i);
     end_dependences(a);
+    if (a.parent != k_no_index || a.view_count != 0) {
+        // Others still read the copy: it is not prefetched for this one any more.
+        activation &body = activations_[body_of(i)];
+        body.expected_uses -= std::min(body.expected_uses, forget_expected(i));
+        counters_.prefetches_dropped += drop_unexpected(body_of(i)) ? 1 : 0;
+    }
     if (a.parent != k_no_index) {
         end_view(i);
     } else if (a.view_count == 0) {

@@ -111,7 +111,8 @@ status runtime::make_slot(activation &a, bool &room, bool may_drop) {
     room = false;
     waits_.clear();
     if (options_.lent_allocator) {
-        if (supply_.memory == nullptr ||
+        // It was asked for while no lock was held: perhaps for another one, whose home is another stream.
+        if (supply_.memory == nullptr || supply_.home != a.home ||
             supply_.footprint_bytes < staging::slot_footprint_bytes(a.size_bytes, a.data)) {
             return {};
         }
@@ -236,31 +237,24 @@ bool runtime::drop_last_unclaimed() {
     activation &body = activations_[b];
     unclaimed_remove(b);
     body.expected_uses = 0;
-    expect_again(b);
+    static_cast<void>(forget_expected(b));
     for (index v = body.first_view; v != k_no_index; v = activations_[v].next_view) {
-        expect_again(v);
+        static_cast<void>(forget_expected(v));
     }
     release_slot(body);
     ++counters_.prefetches_dropped;
     return true;
 }
 
-// Uses that the window had passed, since the slot was there, are looked at again.
-void runtime::expect_again(index i) {
-    const activation &a = activations_[i];
-    if (following() && a.traced_step == step_number_) {
-        for (uint32_t event = a.next_use; event != k_no_index; event = record_.events()[event].next_use) {
-            passed_[event] = 0;
-        }
+// A slot that was prefetched for uses none of which will come any more. False: it is none.
+bool runtime::drop_unexpected(index b) {
+    activation &body = activations_[b];
+    if (!body.unclaimed || body.expected_uses != 0) {
+        return false;
     }
-    look_again_from(a);
-}
-
-void runtime::look_again_from(const activation &a) {
-    if (a.next_use < window_ && following() && a.traced_step == step_number_) {
-        window_ = a.next_use;
-        waiting_for_slot_ = k_no_index;
-    }
+    unclaimed_remove(b);
+    release_slot(body);
+    return true;
 }
 
 void runtime::drop_all_unclaimed() {
@@ -519,7 +513,7 @@ status runtime::end_claim(index c, stream_id last) {
     }
     if (body.has_slot) {
         // Another use of these bytes is expected within the window: leaving them is that use's prefetch.
-        if (!body.released && body.expected_uses != 0) {
+        if (body.expected_uses != 0 && (!body.released || body.view_count != 0)) {
             unclaimed_add(b, true);
         } else {
             release_slot(body);

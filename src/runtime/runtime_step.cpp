@@ -36,6 +36,12 @@ status runtime::begin_step(phase p) {
 
 status runtime::end_step() {
     drop_all_unclaimed();
+    // What is claimed across the boundary is expected by nobody: the window starts anew.
+    for (index c = 0; claims_.live_count() != 0 && c < claims_.capacity(); ++c) {
+        if (claims_.live(c)) {
+            activations_[claims_[c].activation].expected_uses = 0;
+        }
+    }
     recomputing_ = false;
     recompute_bytes_ = 0;
     if (!training() || step_number_ == 0) {
@@ -196,11 +202,7 @@ void runtime::match_use(index i) {
         passed_[event] = 0;
         activation &body = activations_[body_of(i)];
         body.expected_uses -= body.expected_uses != 0 ? 1 : 0;
-        if (body.expected_uses == 0 && body.unclaimed) {
-            // Read where it lies (reload_into), for the last time that is expected.
-            unclaimed_remove(body_of(i));
-            release_slot(body);
-        }
+        static_cast<void>(drop_unexpected(body_of(i)));  // read where it lies (reload_into), for the last time
     }
     last_use_ = event;
     if (!follow_to(event)) {
@@ -235,10 +237,30 @@ void runtime::expire_use(uint32_t event) {
     const index b = body_of(i);
     activation &body = activations_[b];
     body.expected_uses -= body.expected_uses != 0 ? 1 : 0;
-    if (body.expected_uses == 0 && body.unclaimed) {
-        unclaimed_remove(b);
-        release_slot(body);
-        ++counters_.prefetches_dropped;
+    counters_.prefetches_dropped += drop_unexpected(b) ? 1 : 0;
+}
+
+// Uses of this one that the window had passed, since the slot was there: it looks at them again. Returns how many.
+uint32_t runtime::forget_expected(index i) {
+    const activation &a = activations_[i];
+    if (!following() || a.traced_step != step_number_) {
+        return 0;  // its uses are not the record's
+    }
+    uint32_t forgotten = 0;
+    for (uint32_t event = a.next_use; event != k_no_index; event = record_.events()[event].next_use) {
+        if (passed_[event] == step_number_) {
+            passed_[event] = 0;
+            ++forgotten;
+        }
+    }
+    look_again_from(a);
+    return forgotten;
+}
+
+void runtime::look_again_from(const activation &a) {
+    if (a.next_use < window_ && following() && a.traced_step == step_number_) {
+        window_ = a.next_use;
+        waiting_for_slot_ = k_no_index;
     }
 }
 
