@@ -182,5 +182,34 @@ TEST_F(own_memory, is_filled_from_a_source_behind_its_producer) {
     finish();
 }
 
+// Copied on a lane, since the bytes are in host memory: all of them, or a part.
+TEST_F(own_memory, is_written_behind_what_the_consumer_did_with_it) {
+    ebb_offload_args args{};
+    args.storage_id = 7;
+    const session::saved whole = s_.save(compute_, "whole", k_unit_bytes, args);
+    args.name = "view";
+    args.data = whole.data;
+    args.size_bytes = k_unit_bytes / 2;
+    args.producers = &compute_;
+    args.producer_count = 1;
+    const session::saved view = s_.offload(args, whole.seed, nullptr);
+    for (const session::saved &x : {whole, view}) {
+        const ebb_stream consumer = s_.stream();
+        stand(consumer);
+        s_.launch(consumer, [own = own_] { std::memset(own, 0xFF, k_unit_bytes); });
+        s_.device().clear();
+        EBB_ASSERT_OK(ebb_reload_into(s_.runtime(), x.activation, own_, x.size_bytes, consumer));
+        const size_t used = records().at(0);
+        ASSERT_EQ(copies(copy_direction::h2d).size(), 1U);
+        expect_behind(copies(copy_direction::h2d)[0], used);
+        s_.check(consumer, own_, x);
+        gate_.let();
+        s_.sync(consumer);
+    }
+    s_.release(view);
+    s_.release(whole);
+    finish();
+}
+
 }  // namespace
 }  // namespace ebb::test

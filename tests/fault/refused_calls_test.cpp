@@ -373,7 +373,6 @@ TEST_P(broken_device, after_each_number_of_calls) {
 INSTANTIATE_TEST_SUITE_P(fault, broken_device, ::testing::Range(size_t{0}, option_sets().size()),
                          [](const auto &at) { return std::string(option_sets()[at.param].name); });
 
-// The run itself is right: with no fault, every activation comes back and no call fails.
 // A copy on the device whose end the device refuses to mark may read its slot (or source) at any later time: that
 // memory is not used again before close, when everything is idle.
 TEST(unmarked_reader, keeps_its_slot_until_close) {
@@ -419,6 +418,7 @@ TEST(unmarked_reader, keeps_its_source_until_close) {
     EXPECT_EQ(s.deleted(), 1U);
 }
 
+// The run itself is right: with no fault, every activation comes back and no call fails.
 TEST(undisturbed_run, brings_everything_back) {
     for (const named_options &each : option_sets()) {
         const stubborn_run run(each.core, false, [](fault_device &) {});
