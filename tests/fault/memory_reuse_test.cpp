@@ -16,6 +16,20 @@ class one_block : public order_test {
 protected:
     one_block() : order_test(options()) {}
 
+    // On a stream that does not wait for what was given up, as its home does: so not in memory from there either.
+    session::saved save_elsewhere() {
+        s_.launch(home_, [data = elsewhere_] { fill_pattern(data, k_unit_bytes, 1000); });
+        ebb_offload_args args{};
+        args.name = "elsewhere";
+        args.data = elsewhere_;
+        args.size_bytes = k_unit_bytes;
+        args.producers = &home_;
+        args.producer_count = 1;
+        const session::saved saved = s_.offload(args, 1000, elsewhere_);
+        EXPECT_EQ(saved.info.placement, EBB_PLACE_OFFLOAD);
+        return saved;
+    }
+
 private:
     static runtime_options options() {
         runtime_options o = copies_always(2);
@@ -23,18 +37,42 @@ private:
         o.lanes = 2;  // the next copy is on another lane
         return o;
     }
+
+    std::byte *elsewhere_ = s_.alloc(k_unit_bytes);
 };
 
 TEST_F(one_block, is_reused_behind_the_copy_into_it) {
     s_.hold(copy_direction::d2h);
     s_.release(s_.save(compute_, "x"));
-    const session::saved y = s_.save(consumer_, "y");  // compute_ waits for the copy of x, as its home
-    ASSERT_EQ(y.info.placement, EBB_PLACE_OFFLOAD);
+    const session::saved next = save_elsewhere();
     const std::vector<size_t> out = copies(copy_direction::d2h);
     ASSERT_EQ(out.size(), 2U);
     expect_behind(out[1], out[0]);
-    s_.release(y);
+    s_.release(next);
     finish();
+}
+
+// Two reads of it, one on each lane.
+TEST_F(one_block, is_reused_behind_every_copy_out_of_it) {
+    const std::array<std::byte *, 2> own = {s_.alloc(k_unit_bytes), s_.alloc(k_unit_bytes)};
+    const session::saved x = s_.save(compute_, "x");
+    s_.hold(copy_direction::h2d);
+    for (std::byte *data : own) {
+        EBB_ASSERT_OK(ebb_reload_into(s_.runtime(), x.activation, data, k_unit_bytes, consumer_));
+        s_.check(consumer_, data, x);
+    }
+    s_.release(x);
+    const session::saved next = save_elsewhere();
+    const std::vector<size_t> in = copies(copy_direction::h2d);
+    ASSERT_EQ(in.size(), 2U);
+    const size_t out = copies(copy_direction::d2h).back();
+    expect_behind(out, in[0]);
+    expect_behind(out, in[1]);
+    s_.release(next);
+    finish();
+    for (std::byte *data : own) {
+        EBB_EXPECT_OK(ebb_host_free(s_.runtime(), data));
+    }
 }
 
 TEST_F(one_block, is_reused_behind_a_copy_of_a_part_of_it) {
@@ -56,8 +94,7 @@ TEST_F(one_block, is_reused_behind_a_copy_of_a_part_of_it) {
     ASSERT_EQ(in.size(), 1U);
     s_.release(view);
     s_.release(whole);
-    const session::saved next = s_.save(compute_, "next");
-    ASSERT_EQ(next.info.placement, EBB_PLACE_OFFLOAD);
+    const session::saved next = save_elsewhere();
     expect_behind(copies(copy_direction::d2h).back(), in[0]);
     s_.release(next);
     finish();
