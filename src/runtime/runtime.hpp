@@ -285,9 +285,10 @@ private:
     void sample_end(const lane_sample &sample);
 
     // runtime_step.cpp: matching to the record
-    void match_produce(index i, bool movable);
+    void match_produce(index i, bool movable, bool last_kept);
+    void note_memory(const activation &a, bool movable, keep_reason reason);
     [[nodiscard]] uint32_t find_entry(const call_key &key) const noexcept;
-    void match_use(index i);
+    void match_use(index i, bool claimed);
     bool follow_to(uint32_t event);
     void expire_use(uint32_t event);
     uint32_t forget_expected(index i);
@@ -382,7 +383,7 @@ private:
     uint32_t matched_events_ = 0;
     uint32_t unknown_events_ = 0;
     uint32_t misordered_events_ = 0;
-    bool sizes_changed_ = false;  // of the record's entries, since its forecast
+    bool record_learned_ = false;  // calls of this step say more than it: derived and forecast anew at its end
     bool recomputing_ = false;
     uint64_t recompute_bytes_ = 0;
     bool sampling_ = false;

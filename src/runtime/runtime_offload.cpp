@@ -116,7 +116,8 @@ void runtime::place(index i, const offload_request &r, offload_outcome &outcome)
     }
     largest_seen_bytes_ = std::max(largest_seen_bytes_, a.size_bytes);
     decision d = decide(r, i);
-    match_produce(i, d.where == placement::offload);
+    const bool movable = d.where == placement::offload;
+    match_produce(i, movable, r.wish == placement::by_policy);
     if (d.where == placement::offload) {
         // Only now is its entry known.
         if (r.wish == placement::by_policy && a.entry != k_no_index &&
@@ -126,9 +127,6 @@ void runtime::place(index i, const offload_request &r, offload_outcome &outcome)
             d = {placement::keep, outcome.reason};
             note_first_refusal(a, outcome);
         }
-    }
-    if (a.traced != k_no_index && (d.where == placement::recompute || a.state == activation_state::shared)) {
-        trace_.holds_nothing(a.traced);
     }
     name_counters &n = by_name_[a.name];
     ++n.calls;
@@ -153,6 +151,7 @@ void runtime::place(index i, const offload_request &r, offload_outcome &outcome)
             keep(a, d.reason);
             break;
     }
+    note_memory(a, movable, d.reason);
     if (a.storage_id != 0 && a.state != activation_state::shared && a.state != activation_state::recompute) {
         storages_.insert(i);
         a.in_storage_index = true;

@@ -13,12 +13,12 @@ status runtime::reload(uint64_t handle, stream_id consumer, reload_outcome &outc
     EBB_TRY(find_activation(handle, i));
     EBB_TRY(check_stream(consumer, "consumer"));
     if (activations_[body_of(i)].state == activation_state::recompute) {
-        match_use(i);
+        match_use(i, true);
         settle();
         return status::recompute();
     }
     EBB_TRY(claim_bytes(i, consumer, outcome));
-    match_use(i);
+    match_use(i, true);
     settle();
     return {};
 }
@@ -280,14 +280,14 @@ status runtime::reload_into(uint64_t handle, void *data, uint64_t size_bytes, st
                                                     describe(view), view.size_bytes)};
     }
     if (activations_[body_of(i)].state == activation_state::recompute) {
-        match_use(i);
+        match_use(i, false);
         settle();
         return status::recompute();
     }
     if (size_bytes != 0) {
         EBB_TRY(copy_to_caller(i, static_cast<std::byte *>(data), consumer));
     }
-    match_use(i);
+    match_use(i, false);
     settle();
     return {};
 }

@@ -1,7 +1,6 @@
 // Steps: matching calls to the record, and what happens between two steps.
 
 #include <algorithm>
-#include <utility>
 
 #include "runtime/runtime.hpp"
 
@@ -58,9 +57,6 @@ status runtime::end_step() {
         adopt_trace();
     } else if (differing == 0) {
         has_last_mismatch_ = false;
-        if (std::exchange(sizes_changed_, false)) {
-            forecast();
-        }
     } else if (misordered_events_ == 0 && matched_events_ == record_.events().size()) {
         // All of the record in its order, and more: the larger record serves the smaller steps too, since what is
         // missing is skipped.
@@ -72,13 +68,19 @@ status runtime::end_step() {
         has_last_mismatch_ = true;
     }
     trace_.clear();
+    if (record_learned_) {
+        record_learned_ = false;
+        record_.derive();
+        take_staging();
+        forecast();
+    }
     return {};
 }
 
 void runtime::adopt_trace() {
-    sizes_changed_ = false;
     const bool first = record_.empty();
     record_.adopt(trace_);
+    record_learned_ = false;
     has_last_mismatch_ = false;
     bound_.assign(record_.entries().size(), 0);
     cursor_.assign(record_.series_count(), k_no_index);
@@ -141,12 +143,12 @@ void runtime::forecast() {
 
 // ------------------------------------------------------------------------------------------------ matching --
 
-void runtime::match_produce(index i, bool movable) {
+void runtime::match_produce(index i, bool movable, bool last_kept) {
     activation &a = activations_[i];
     if (!training() || step_number_ == 0) {
         return;
     }
-    a.traced = trace_.produce({a.name, a.micro_batch, a.stage}, a.layer, a.size_bytes, movable);
+    a.traced = trace_.produce({a.name, a.micro_batch, a.stage}, a.layer, a.size_bytes, movable, last_kept);
     a.traced_step = step_number_;
     if (record_.empty()) {
         return;
@@ -158,15 +160,34 @@ void runtime::match_produce(index i, bool movable) {
     }
     step_record::entry &entry = record_.at(e);
     cursor_[entry.series] = entry.next_occurrence;
-    if (a.size_bytes > entry.size_bytes) {
-        entry.size_bytes = a.size_bytes;
-        sizes_changed_ = true;
-    }
     a.entry = e;
     a.next_use = entry.first_use;
     bound_[e] = activations_.handle(i);
     if (!follow_to(entry.produced_at)) {
         ++misordered_events_;
+    }
+}
+
+// What became of it: forecasts depend on it.
+void runtime::note_memory(const activation &a, bool movable, keep_reason reason) {
+    if (a.traced == k_no_index) {
+        return;
+    }
+    held_memory memory = held_memory::nothing;
+    if (a.state == activation_state::offloading || reason == keep_reason::last) {
+        memory = held_memory::source;
+    } else if (a.state == activation_state::kept && !a.staged) {
+        memory = held_memory::kept;
+    }
+    uint32_t traced_parent = k_no_index;
+    uint32_t parent_entry = k_no_index;
+    if (a.parent != k_no_index && activations_[a.parent].traced_step == step_number_) {
+        traced_parent = activations_[a.parent].traced;
+        parent_entry = activations_[a.parent].entry;
+    }
+    trace_.place(a.traced, memory, traced_parent);
+    if (a.entry != k_no_index) {
+        record_learned_ |= record_.learn(a.entry, a.size_bytes, movable, memory, parent_entry);
     }
 }
 
@@ -183,12 +204,12 @@ uint32_t runtime::find_entry(const call_key &key) const noexcept {
     return series == k_no_index ? k_no_index : cursor_[series];
 }
 
-void runtime::match_use(index i) {
+void runtime::match_use(index i, bool claimed) {
     activation &a = activations_[i];
     if (!training() || recomputing_ || a.traced_step != step_number_ || a.traced == k_no_index) {
         return;  // not of this step, or a read for a recompute: served on demand and not compared
     }
-    trace_.use(a.traced);
+    trace_.use(a.traced, claimed);
     if (record_.empty()) {
         return;
     }

@@ -32,7 +32,9 @@ void step_record::adopt(const step_trace &trace) {
         e.layer = a.layer;
         e.size_bytes = a.size_bytes;
         e.movable = a.movable;
-        e.holds_bytes = a.holds_bytes;
+        e.last_kept = a.last_kept;
+        e.memory = a.memory;
+        e.parent = a.parent;
         e.produced_at = a.produced_at;
         e.released_at = std::min(a.released_at, trace.event_count());
         entries_.push_back(e);
@@ -40,10 +42,26 @@ void step_record::adopt(const step_trace &trace) {
     for (const traced_event &t : trace.events()) {
         event e;
         e.use = t.use;
+        e.claimed = t.claimed;
         e.entry = t.activation;
         events_.push_back(e);
     }
     link_occurrences();
+    derive();
+}
+
+bool step_record::learn(uint32_t index, uint64_t size_bytes, bool movable, held_memory memory,
+                        uint32_t parent) noexcept {
+    entry &e = entries_[index];
+    const bool fresh = size_bytes > e.size_bytes || movable != e.movable || memory != e.memory || parent != e.parent;
+    e.size_bytes = std::max(e.size_bytes, size_bytes);
+    e.movable = movable;
+    e.memory = memory;
+    e.parent = parent;
+    return fresh;
+}
+
+void step_record::derive() {
     derive_uses();
     derive_peak();
 }
@@ -100,12 +118,17 @@ void step_record::derive_uses() {
     }
 }
 
+// A view's bytes are those of the copy that it shares.
+uint64_t step_record::saved_bytes(const entry &e) noexcept {
+    return e.parent == k_no_index ? e.size_bytes : 0;
+}
+
 void step_record::derive_peak() {
     std::vector<uint64_t> ends(events_.size() + 1, 0);
     largest_bytes_ = 0;
     largest_movable_bytes_ = 0;
     for (const entry &e : entries_) {
-        ends[e.released_at] += e.held_bytes();
+        ends[e.released_at] += saved_bytes(e);
         largest_bytes_ = std::max(largest_bytes_, e.size_bytes);
         largest_movable_bytes_ = std::max(largest_movable_bytes_, e.movable ? e.size_bytes : 0);
     }
@@ -114,21 +137,30 @@ void step_record::derive_peak() {
     for (size_t i = 0; i < events_.size(); ++i) {
         live -= ends[i];
         if (!events_[i].use) {
-            live += entries_[events_[i].entry].held_bytes();
+            live += saved_bytes(entries_[events_[i].entry]);
         }
         peak_saved_bytes_ = std::max(peak_saved_bytes_, live);
     }
 }
 
 // The rule that it replays is runtime::make_room(): after every call the oldest sources are given up until the next
-// produced activation fits. Bytes of kept and forwarded activations stay until their release.
+// produced activation fits. Bytes of kept and forwarded activations stay until their release, and that of their views.
 void step_record::forecast(const budget &b) {
     std::vector<uint8_t> pending(entries_.size(), 0);
     std::vector<uint64_t> held(entries_.size(), 0);
-    std::vector<std::vector<uint32_t>> releases(events_.size() + 1);
+    std::vector<uint32_t> ends_at(entries_.size());
     for (uint32_t i = 0; i < entries_.size(); ++i) {
-        releases[entries_[i].released_at].push_back(i);
+        ends_at[i] = entries_[i].released_at;
         entries_[i].given_up_before_use = false;
+    }
+    for (const entry &e : entries_) {
+        if (e.parent != k_no_index) {
+            ends_at[e.parent] = std::max(ends_at[e.parent], e.released_at);
+        }
+    }
+    std::vector<std::vector<uint32_t>> ends(events_.size() + 1);
+    for (uint32_t i = 0; i < entries_.size(); ++i) {
+        ends[ends_at[i]].push_back(i);
     }
     std::vector<uint32_t> queue;  // of sources, oldest first; entries that left it are skipped
     size_t head = 0;
@@ -141,19 +173,19 @@ void step_record::forecast(const budget &b) {
         }
     };
     for (uint32_t at = 0; at < events_.size(); ++at) {
-        for (const uint32_t i : releases[at]) {
+        for (const uint32_t i : ends[at]) {
             leave(i);
             total_bytes -= held[i];
             held[i] = 0;
         }
         const uint32_t i = events_[at].entry;
         entry &e = entries_[i];
-        if (events_[at].use) {
-            leave(i);
-        } else {
-            held[i] = e.held_bytes();
-            total_bytes += e.held_bytes();
-            if (e.movable && e.younger >= b.keep_last) {
+        if (events_[at].claimed) {
+            leave(e.parent == k_no_index ? i : e.parent);
+        } else if (!events_[at].use && e.memory != held_memory::nothing) {
+            held[i] = e.size_bytes;
+            total_bytes += e.size_bytes;
+            if (e.memory == held_memory::source && !(e.last_kept && e.younger < b.keep_last)) {
                 pending[i] = 1;
                 source_bytes += e.size_bytes;
                 queue.push_back(i);
@@ -170,6 +202,11 @@ void step_record::forecast(const budget &b) {
                 held[oldest] = 0;
                 entries_[oldest].given_up_before_use = true;
             }
+        }
+    }
+    for (entry &e : entries_) {
+        if (e.parent != k_no_index) {
+            e.given_up_before_use = entries_[e.parent].given_up_before_use;
         }
     }
 }

@@ -17,7 +17,9 @@ public:
         uint32_t layer = 0;
         uint64_t size_bytes = 0;  // the largest seen, so that budgets hold when sizes change
         bool movable = false;
-        bool holds_bytes = true;
+        bool last_kept = false;
+        held_memory memory = held_memory::kept;
+        uint32_t parent = k_no_index;  // entry whose copy it shares
         uint32_t produced_at = 0;
         uint32_t released_at = 0;
         uint32_t first_use = k_no_index;  // event index
@@ -25,11 +27,10 @@ public:
         uint32_t series = 0;              // dense number of the key; its entries are that key's occurrences
         uint32_t next_occurrence = k_no_index;
         bool given_up_before_use = true;  // see forecast()
-
-        [[nodiscard]] uint64_t held_bytes() const noexcept { return holds_bytes ? size_bytes : 0; }
     };
     struct event {
         bool use = false;
+        bool claimed = false;
         uint32_t entry = 0;
         uint32_t next_use = k_no_index;   // of the same entry
         uint32_t layer_end = k_no_index;  // first later use event of another layer (for use events)
@@ -43,6 +44,10 @@ public:
     };
 
     void adopt(const step_trace &trace);
+    // What a later step's call says about an entry: the largest size counts, otherwise the latest. True when something
+    // is new: derive() and forecast() are due at the end of the step.
+    bool learn(uint32_t index, uint64_t size_bytes, bool movable, held_memory memory, uint32_t parent) noexcept;
+    void derive();
     // Replays the record under the give-up rule of the runtime and notes which sources are given up before their
     // use: a prefetch waits for those, and passes over the others, which will be forwarded.
     void forecast(const budget &b);
@@ -67,6 +72,7 @@ private:
     void link_occurrences();
     void derive_uses();
     void derive_peak();
+    [[nodiscard]] static uint64_t saved_bytes(const entry &e) noexcept;
 
     std::vector<entry> entries_;
     std::vector<event> events_;

@@ -21,24 +21,34 @@ struct call_key {
     }
 };
 
+// What an activation's own memory counts as until it is released.
+enum class held_memory : uint8_t {
+    nothing,  // a view's, a staged one's, or what is computed again
+    kept,
+    source,  // until it is given up
+};
+
 struct traced_activation {
     call_key key;
     uint32_t layer = 0;  // its scope
     uint64_t size_bytes = 0;
-    bool movable = false;      // by policy: offload, or kept only as one of the last
-    bool holds_bytes = true;   // of its own: neither recomputed nor a part of what another holds
-    uint32_t produced_at = 0;  // event index
-    uint32_t released_at = 0;  // number of events before its release, or of all when it outlives the step
+    bool movable = false;    // by policy: offload, or kept only as one of the last
+    bool last_kept = false;  // the rule of the last ones is for it
+    held_memory memory = held_memory::kept;
+    uint32_t parent = k_no_index;  // activation of the same step whose copy it shares
+    uint32_t produced_at = 0;      // event index
+    uint32_t released_at = 0;      // number of events before its release, or of all when it outlives the step
 };
 
 struct traced_event {
-    bool use = false;  // else produce
+    bool use = false;      // else produce
+    bool claimed = false;  // a use that holds the bytes where they are: a source stays from here on
     uint32_t activation = 0;
 };
 
 class step_trace {
 public:
-    uint32_t produce(const call_key &key, uint32_t layer, uint64_t size_bytes, bool movable) {
+    uint32_t produce(const call_key &key, uint32_t layer, uint64_t size_bytes, bool movable, bool last_kept) {
         const auto id = static_cast<uint32_t>(activations_.size());
         // Filled in place: a record built first and then copied is read back before its parts are stored.
         traced_activation &a = activations_.emplace_back();
@@ -46,17 +56,20 @@ public:
         a.layer = layer;
         a.size_bytes = size_bytes;
         a.movable = movable;
-        a.holds_bytes = true;
+        a.last_kept = last_kept;
+        a.memory = held_memory::kept;
+        a.parent = k_no_index;
         a.produced_at = event_count();
         a.released_at = k_no_index;
-        events_.push_back({false, id});
+        events_.push_back({false, false, id});
         return id;
     }
-    void holds_nothing(uint32_t activation) {
-        activations_[activation].movable = false;
-        activations_[activation].holds_bytes = false;
+    // Once it is known what became of it.
+    void place(uint32_t activation, held_memory memory, uint32_t parent) {
+        activations_[activation].memory = memory;
+        activations_[activation].parent = parent;
     }
-    void use(uint32_t activation) { events_.push_back({true, activation}); }
+    void use(uint32_t activation, bool claimed) { events_.push_back({true, claimed, activation}); }
     void release(uint32_t activation) { activations_[activation].released_at = event_count(); }
     void clear() noexcept {
         activations_.clear();

@@ -20,7 +20,9 @@ struct saved {
 };
 
 uint32_t produce(step_trace &trace, const saved &s) {
-    return trace.produce({s.name, s.micro_batch, 0}, s.layer, s.size_bytes, s.movable);
+    const uint32_t id = trace.produce({s.name, s.micro_batch, 0}, s.layer, s.size_bytes, s.movable, true);
+    trace.place(id, s.movable ? held_memory::source : held_memory::kept, k_no_index);
+    return id;
 }
 
 // Saves in their order; uses and releases in reverse.
@@ -31,7 +33,7 @@ step_trace chain(const std::vector<saved> &all) {
         ids.push_back(produce(trace, s));
     }
     for (size_t i = ids.size(); i-- > 0;) {
-        trace.use(ids[i]);
+        trace.use(ids[i], true);
         trace.release(ids[i]);
     }
     return trace;
@@ -100,9 +102,9 @@ TEST(step_record, an_unknown_key_is_not_found) {
 TEST(step_record, several_uses_are_linked) {
     step_trace trace;
     const uint32_t a = produce(trace, {1});
-    trace.use(a);
-    trace.use(a);
-    trace.use(a);
+    trace.use(a, true);
+    trace.use(a, true);
+    trace.use(a, true);
     step_record record;
     record.adopt(trace);
     EXPECT_EQ(record.entries()[0].first_use, 1U);
@@ -122,7 +124,7 @@ TEST(step_record, a_layer_ends_where_the_next_ones_uses_begin) {
 TEST(step_record, the_peak_is_of_what_lives_at_once) {
     step_trace trace;
     const uint32_t a = produce(trace, {1, 0, 5 * k_mib});
-    trace.use(a);
+    trace.use(a, true);
     trace.release(a);
     produce(trace, {2, 0, 3 * k_mib, 0, false});
     produce(trace, {3, 0, 4 * k_mib});
@@ -187,6 +189,74 @@ TEST(step_record, what_is_kept_counts_and_is_not_given_up) {
     EXPECT_EQ(given_up(record), (std::vector<bool>{false, true, false})) << "the last one movable is kept";
 }
 
+// Two parts of one copy: they hold nothing of their own, share its fate, and it is there until the last of them ends.
+TEST(step_record, a_view_shares_the_memory_and_the_fate_of_its_copy) {
+    step_trace trace;
+    const uint32_t whole = produce(trace, {1, 0, 4 * k_mib});
+    const uint32_t part = trace.produce({2, 0, 0}, 0, 2 * k_mib, true, true);
+    trace.place(part, held_memory::nothing, whole);
+    const uint32_t next = produce(trace, {3, 0, 4 * k_mib});
+    trace.use(next, true);
+    trace.release(next);
+    trace.use(whole, true);
+    trace.release(whole);
+    trace.use(part, true);
+    trace.release(part);
+    step_record record;
+    record.adopt(trace);
+    EXPECT_EQ(record.peak_saved_bytes(), 8 * k_mib);
+    step_record::budget b;
+    b.device_bytes = 8 * k_mib;
+    record.forecast(b);
+    EXPECT_EQ(given_up(record), std::vector<bool>(3, false));
+    b.device_bytes = 7 * k_mib;
+    record.forecast(b);
+    EXPECT_EQ(given_up(record), (std::vector<bool>{true, true, false}));
+}
+
+TEST(step_record, what_is_computed_again_holds_nothing) {
+    step_trace trace;
+    const uint32_t again = trace.produce({1, 0, 0}, 0, 4 * k_mib, false, true);
+    trace.place(again, held_memory::nothing, k_no_index);
+    const uint32_t other = produce(trace, {2, 0, 4 * k_mib});
+    trace.use(other, true);
+    step_record record;
+    record.adopt(trace);
+    step_record::budget b;
+    b.device_bytes = 4 * k_mib;
+    record.forecast(b);
+    EXPECT_FALSE(record.entries()[other].given_up_before_use);
+}
+
+// Read into the caller's own memory: the source is not handed back, and goes when room is needed.
+TEST(step_record, a_use_without_a_claim_does_not_keep_the_source) {
+    for (const bool claimed : {true, false}) {
+        step_trace trace;
+        const uint32_t first = produce(trace, {1});
+        trace.use(first, claimed);
+        produce(trace, {2});
+        trace.use(first, true);
+        step_record record;
+        record.adopt(trace);
+        step_record::budget b;
+        b.device_bytes = k_mib;
+        record.forecast(b);
+        EXPECT_EQ(record.entries()[first].given_up_before_use, !claimed);
+    }
+}
+
+TEST(step_record, later_steps_may_say_more) {
+    step_record record;
+    record.adopt(chain({{1}, {2}}));
+    EXPECT_FALSE(record.learn(0, k_mib, true, held_memory::source, k_no_index));
+    EXPECT_TRUE(record.learn(0, 3 * k_mib, true, held_memory::source, k_no_index));
+    EXPECT_FALSE(record.learn(0, k_mib, true, held_memory::source, k_no_index)) << "the largest counts";
+    EXPECT_TRUE(record.learn(1, k_mib, false, held_memory::kept, k_no_index));
+    record.derive();
+    EXPECT_EQ(record.largest_bytes(), 3 * k_mib);
+    EXPECT_EQ(record.peak_saved_bytes(), 4 * k_mib);
+}
+
 TEST(step_trace, compares_calls_and_not_sizes) {
     const step_trace one = chain({{1}, {2}});
     EXPECT_TRUE(one.same_calls(chain({{1, 0, 7 * k_mib}, {2}})));
@@ -196,8 +266,8 @@ TEST(step_trace, compares_calls_and_not_sizes) {
     step_trace other_order;
     const uint32_t a = produce(other_order, {1});
     const uint32_t b = produce(other_order, {2});
-    other_order.use(a);
-    other_order.use(b);
+    other_order.use(a, true);
+    other_order.use(b, true);
     EXPECT_FALSE(one.same_calls(other_order));
 }
 
