@@ -108,9 +108,13 @@ public:
 private:
     static status no_streams() { return {code::unsupported, "the fake memory device has no streams"}; }
 
+    // A sanitizer's shadow memory leaves no terabytes of address space: then addresses that no process has.
     void *reserve(uint64_t size_bytes) {
         void *data = ::mmap(nullptr, size_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        EBB_CHECK(data != MAP_FAILED);
+        if (data == MAP_FAILED) {
+            data = reinterpret_cast<void *>(next_address_);
+            next_address_ += (size_bytes + k_page_bytes - 1) / k_page_bytes * k_page_bytes;
+        }
         mappings_.emplace(data, size_bytes);
         return data;
     }
@@ -118,10 +122,14 @@ private:
         const auto found = mappings_.find(data);
         EBB_CHECK(found != mappings_.end() && found->second == size_bytes);
         mappings_.erase(found);
-        EBB_CHECK(::munmap(data, size_bytes) == 0);
+        EBB_CHECK(reinterpret_cast<uintptr_t>(data) >= k_no_process || ::munmap(data, size_bytes) == 0);
         return {};
     }
 
+    static constexpr uintptr_t k_no_process = uintptr_t{1} << 60U;
+    static constexpr uint64_t k_page_bytes = 4096;
+
+    uintptr_t next_address_ = k_no_process;
     device_info info_;
     std::map<void *, uint64_t> mappings_;
 };
