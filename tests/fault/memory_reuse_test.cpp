@@ -52,14 +52,15 @@ TEST_F(one_block, is_reused_behind_the_copy_into_it) {
     finish();
 }
 
-// Two reads of it, one on each lane.
+// Two reads of it, one on each lane, for streams that have nothing to do with each other.
 TEST_F(one_block, is_reused_behind_every_copy_out_of_it) {
     const std::array<std::byte *, 2> own = {s_.alloc(k_unit_bytes), s_.alloc(k_unit_bytes)};
+    const std::array<ebb_stream, 2> consumers = {consumer_, s_.stream()};
     const session::saved x = s_.save(compute_, "x");
     s_.hold(copy_direction::h2d);
-    for (std::byte *data : own) {
-        EBB_ASSERT_OK(ebb_reload_into(s_.runtime(), x.activation, data, k_unit_bytes, consumer_));
-        s_.check(consumer_, data, x);
+    for (size_t i = 0; i < own.size(); ++i) {
+        EBB_ASSERT_OK(ebb_reload_into(s_.runtime(), x.activation, own[i], k_unit_bytes, consumers[i]));
+        s_.check(consumers[i], own[i], x);
     }
     s_.release(x);
     const session::saved next = save_elsewhere();
