@@ -228,7 +228,7 @@ void entry::use_allocator() {
         core().settle();
         core().discard_supply();
     }
-    if (core().wants_available_bytes() && r_.allocator.available_bytes != nullptr) {
+    if (r_.allocator.available_bytes != nullptr && core().take_wish_for_available_bytes()) {
         uint64_t available = 0;
         unlocked([&] { available = r_.allocator.available_bytes(r_.allocator.context); });
         core().note_available(available);

@@ -158,11 +158,9 @@ public:
 
     // For budgets that are learned with a lent allocator: what it could give, asked at each new peak of the recorded
     // step.
-    [[nodiscard]] bool wants_available_bytes() const noexcept { return peak_is_new_; }
-    void note_available(uint64_t free_bytes) noexcept {
-        free_at_peak_bytes_ = free_bytes;
-        peak_is_new_ = false;
-    }
+    // Once for each: other calls come in while the answer is awaited.
+    [[nodiscard]] bool take_wish_for_available_bytes() noexcept { return std::exchange(peak_is_new_, false); }
+    void note_available(uint64_t free_bytes) noexcept { free_at_peak_bytes_ = free_bytes; }
 
     // Waits for all copies, ends everything that is live, claims included, and gives the failure that nobody was
     // told yet. All deleters that have not run are due afterwards.

@@ -80,7 +80,10 @@ void runtime::give_up(index i) {
 }
 
 void runtime::give_up_view(activation &view, const activation &parent) {
-    status waited = lines_.wait(view.home, parent.d2h);
+    status waited = lines_.wait(view.home, view.produced);
+    if (waited.ok()) {
+        waited = lines_.wait(view.home, parent.d2h);
+    }
     if (waited.ok()) {
         waited = lines_.wait(view.home, parent.readers);
     }

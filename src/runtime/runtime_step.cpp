@@ -105,8 +105,7 @@ void runtime::learn_budget() {
     }
     const uint64_t reserve = device_.memory().capacity_bytes / 20;
     const uint64_t there = record_peak_bytes_ + free_at_peak_bytes_;
-    learned_budget_bytes_ = there > reserve ? there - reserve : there;
-    learned_budget_bytes_ = std::max(learned_budget_bytes_, 2 * record_.largest_bytes());
+    learned_budget_bytes_ = std::max(there > reserve ? there - reserve : 0, 2 * record_.largest_bytes());
 }
 
 // Staging is taken once. Given, or half of the budget: as much for sources on their way out as for reloads on

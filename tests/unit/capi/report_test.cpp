@@ -127,6 +127,7 @@ TEST_F(reports, verify_names_a_damaged_copy_and_a_damaged_reload) {
     ASSERT_TRUE(device_->fault().damage_copy(copy_direction::d2h, 1, 100).ok());
     const ebb_activation a = offload(make_buffer(), "going");
     device_->wait_for_our_streams();
+    EBB_ASSERT_OK(ebb_host_stream_synchronize(runtime_, compute_));  // the first sum is taken there
     EBB_EXPECT_REFUSED(ebb_progress(runtime_), EBB_DATA_MISMATCH, "'going' was not copied right");
     EBB_EXPECT_OK(ebb_release(runtime_, a));
     const ebb_activation b = offload(make_buffer(), "coming");
