@@ -379,9 +379,9 @@ TEST(unmarked_reader, keeps_its_slot_until_close) {
     session s(copies_always());
     const ebb_stream compute = s.stream();
     const ebb_stream late = s.stream();
+    std::byte *own = s.alloc(k_unit_bytes);  // never a source: `late` is not behind their home
     const session::saved first = s.save(compute, "first");
     const session::saved second = s.save(compute, "second");
-    std::byte *own = s.alloc(k_unit_bytes);
     const ebb_reload_info claim = s.reload(first, compute);
 
     s.stand(late, s.gate());
@@ -404,8 +404,8 @@ TEST(unmarked_reader, keeps_its_source_until_close) {
     session s(sources_stay());
     const ebb_stream compute = s.stream();
     const ebb_stream late = s.stream();
-    const session::saved kept = s.save(compute, "kept");
     std::byte *own = s.alloc(k_unit_bytes);
+    const session::saved kept = s.save(compute, "kept");
 
     s.stand(late, s.gate());
     s.fault().refuse(call_kind::record_event, 2);
