@@ -1,7 +1,9 @@
-# The library in three targets:
+# The library in three targets, and what stands on it:
 #   ebb_core  static archive of all layers below the C ABI; tests and benchmarks of those layers link it
 #   ebb_capi  static archive of the C ABI on top of it; tests that go through ebb.h link it
 #   ebb       libebb itself, shared or static, with the extern "C" functions alone exported: ebb::ebb
+#   ebb_tools static archive of machine and model profiles and of the simulation, for the command line, tests and
+#             benchmarks; nothing of it is in libebb
 # Each source is compiled once; twice where libebb is compiled as one source of its own (below).
 find_package(Threads REQUIRED)
 find_package(fmt 9 REQUIRED)
@@ -25,7 +27,7 @@ function(ebb_compile_as_library name)
 endfunction()
 
 file(GLOB_RECURSE ebb_core_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/*.cpp")
-list(FILTER ebb_core_sources EXCLUDE REGEX "/src/(cli|capi)/")
+list(FILTER ebb_core_sources EXCLUDE REGEX "/src/(cli|capi|model|simulate)/")
 file(GLOB ebb_capi_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/capi/*.cpp")
 
 add_library(ebb_core_objects OBJECT ${ebb_core_sources})
@@ -38,6 +40,14 @@ add_library(ebb_capi_objects OBJECT ${ebb_capi_sources})
 ebb_compile_as_library(ebb_capi_objects)
 add_library(ebb_capi STATIC $<TARGET_OBJECTS:ebb_capi_objects>)
 target_link_libraries(ebb_capi PUBLIC ebb_core)
+
+file(GLOB ebb_tools_sources CONFIGURE_DEPENDS
+  "${PROJECT_SOURCE_DIR}/src/model/*.cpp" "${PROJECT_SOURCE_DIR}/src/simulate/*.cpp")
+if(ebb_tools_sources)
+  add_library(ebb_tools STATIC ${ebb_tools_sources})
+  ebb_compile_as_library(ebb_tools)
+  target_link_libraries(ebb_tools PUBLIC ebb_capi)
+endif()
 
 if(EBB_UNITY_BUILD AND ebb_library_type STREQUAL "SHARED" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND
    NOT EBB_SANITIZE)

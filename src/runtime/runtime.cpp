@@ -298,6 +298,10 @@ status runtime::wait_begin(uint64_t handle, timelines::pinned_event &event) {
             EBB_TRY(lines_.add(until, t));
         }
     }
+    if (body.verify != k_no_index) {
+        // Who waits is told whether the bytes are right: they are compared with a sum that the home stream makes.
+        EBB_TRY(lines_.add(until, verifier_->at_home(body.verify)));
+    }
     event = {};
     return pin_first_not_done(until, event);
 }

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "fault_session.hpp"
@@ -463,6 +465,31 @@ TEST(wiring, G7_who_waits_for_damaged_bytes_is_told) {
     const ebb_reload_info info = s.reload(x, EBB_STREAM_CALLING_THREAD);
     EXPECT_EQ(ebb_wait(s.runtime(), x.activation), EBB_DATA_MISMATCH);
     EXPECT_THAT(ebb_last_error(), HasSubstr("'x'"));
+    s.give_back(info, EBB_STREAM_CALLING_THREAD);
+    s.release(x);
+}
+
+// The sum that the reload is compared with is made on the home stream, which may be far behind the lanes.
+TEST(wiring, G7_who_waits_is_told_even_when_the_home_stream_is_late) {
+    runtime_options core = copies_always();
+    core.verify = true;
+    session s(core);
+    const ebb_stream producer = s.stream();
+    const ebb_stream home = s.stream();
+    stream_gate &late = s.gate();
+    s.stand(home, late);
+    ebb_offload_args args{};
+    args.home = &home;
+    const session::saved x = s.save(producer, "x", k_unit_bytes, args);
+    ASSERT_TRUE(s.fault().damage_copy(copy_direction::h2d, 1, 5).ok());
+    const ebb_reload_info info = s.reload(x, EBB_STREAM_CALLING_THREAD);
+    s.device().wait_for_our_streams();  // the copy has arrived long before the sum
+    std::thread opens([&late] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        late.let_all();
+    });
+    EXPECT_EQ(ebb_wait(s.runtime(), x.activation), EBB_DATA_MISMATCH);
+    opens.join();
     s.give_back(info, EBB_STREAM_CALLING_THREAD);
     s.release(x);
 }

@@ -24,10 +24,12 @@ const std::map<std::string, std::set<std::string>> k_may_include{
     {"observe", {"base", "device", "memory", "transfer", "schedule"}},
     {"runtime", {"base", "device", "memory", "transfer", "schedule", "observe"}},
     {"capi", {"base", "device", "memory", "transfer", "schedule", "observe", "runtime"}},
-    {"cli", {"base", "device", "memory", "transfer", "schedule", "observe", "runtime", "capi"}},
+    {"model", {"base", "device", "schedule", "observe"}},
+    {"simulate", {"base", "device", "memory", "transfer", "schedule", "observe", "runtime", "capi", "model"}},
+    {"cli", {"base", "device", "memory", "transfer", "schedule", "observe", "runtime", "capi", "model", "simulate"}},
 };
-const std::set<std::string> k_may_include_the_abi{"capi", "cli"};
-const std::set<std::string> k_deterministic{"memory", "transfer", "schedule", "runtime"};
+const std::set<std::string> k_may_include_the_abi{"capi", "simulate", "cli"};
+const std::set<std::string> k_deterministic{"memory", "transfer", "schedule", "runtime", "model"};
 const std::set<std::string> k_not_deterministic{"thread",      "mutex",      "shared_mutex", "condition_variable",
                                                 "future",      "semaphore",  "stop_token",   "barrier",
                                                 "latch",       "chrono",     "random",       "ctime",
