@@ -33,7 +33,7 @@ public:
     status sum_block(record_id record, stream_id lane, const void *data, uint64_t size_bytes);
     void check_copy(record_id record, ticket at_home, ticket on_lane);
     // Where the sum of the source is there: before that no reload can be judged.
-    [[nodiscard]] ticket at_home(record_id record) const noexcept { return records_[record].at_home; }
+    [[nodiscard]] ticket at_home(record_id id) const noexcept { return records_[id].at_home; }
     // The copy failed half-way: the device may still write the sums, so the record is never used again.
     void abandon(record_id record);
     // A fresh sum for each reload.
