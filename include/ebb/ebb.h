@@ -334,6 +334,14 @@ EBB_API ebb_status ebb_wait_room(ebb_runtime *runtime);
 EBB_API ebb_status ebb_recompute_begin(ebb_runtime *runtime, uint64_t size_bytes);
 EBB_API ebb_status ebb_recompute_end(ebb_runtime *runtime);
 
+/* Around the enqueueing of a collective on `stream` that wants the links to itself; `size_bytes` is what it moves. No copy of
+ * an offload or prefetch asked for in between starts before the point of `stream` at the end, but for what somebody waits for:
+ * a source whose memory is needed, and a reload without prefetch, are copied at once. Collectives of different streams may overlap, those of one
+ * stream may not: beginning twice, or ending what was not begun, is EBB_WRONG_STATE. When ebb_collective_end fails otherwise, the
+ * collective is over all the same. Steps do not end it. */
+EBB_API ebb_status ebb_collective_begin(ebb_runtime *runtime, ebb_stream stream, uint64_t size_bytes);
+EBB_API ebb_status ebb_collective_end(ebb_runtime *runtime, ebb_stream stream);
+
 /* Reads timings and runs deleters that are due. Never needed for correctness; changes no decision. */
 EBB_API ebb_status ebb_progress(ebb_runtime *runtime);
 

@@ -337,4 +337,20 @@ private:
     ebb_runtime *runtime_;
 };
 
+// Between ebb_collective_begin and _end.
+class collective_section {
+public:
+    collective_section(runtime &owner, ebb_stream stream, std::uint64_t size_bytes)
+        : runtime_(owner.get()), stream_(stream) {
+        check(ebb_collective_begin(runtime_, stream_, size_bytes));
+    }
+    collective_section(const collective_section &) = delete;
+    collective_section &operator=(const collective_section &) = delete;
+    ~collective_section() { static_cast<void>(ebb_collective_end(runtime_, stream_)); }
+
+private:
+    ebb_runtime *runtime_;
+    ebb_stream stream_;
+};
+
 }  // namespace ebb::cpp

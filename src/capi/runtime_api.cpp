@@ -199,6 +199,19 @@ ebb_status ebb_recompute_end(ebb_runtime *runtime) {
     return on_runtime(runtime, [](entry &e) { return e.core().recompute_end(); });
 }
 
+ebb_status ebb_collective_begin(ebb_runtime *runtime, ebb_stream stream, uint64_t size_bytes) {
+    return on_runtime(runtime, [&](entry &e) -> status {
+        if (size_bytes > (uint64_t{1} << 48U)) {
+            return {code::invalid_argument, fmt::format("size_bytes is {}, more than any address space", size_bytes)};
+        }
+        return e.core().collective_begin(stream_id{stream}, size_bytes);
+    });
+}
+
+ebb_status ebb_collective_end(ebb_runtime *runtime, ebb_stream stream) {
+    return on_runtime(runtime, [&](entry &e) { return e.core().collective_end(stream_id{stream}); });
+}
+
 ebb_status ebb_stats(ebb_runtime *runtime, ebb_statistics *statistics) {
     return on_runtime(runtime, [&](entry &e) -> status {
         EBB_TRY(check_out_struct(statistics, "statistics", k_first_statistics));

@@ -77,6 +77,7 @@ struct activation {
     bool has_slot = false;
     bool readers_cover_copy = false;  // some reader's stream waited for h2d
     bool counted_kept = false;        // its bytes count as kept, for its reason
+    bool copy_held = false;           // out of device memory: not issued before a collective has ended
 
     pinned_arena::block_id block = 0;
     staging::slot_id slot = 0;
@@ -120,7 +121,7 @@ struct activation {
         state = activation_state::kept;
         reason = keep_reason::none;
         released = release_asked = source_held = counted_given_up = staged = block_lost = unclaimed = in_storage_index =
-            has_block = has_slot = readers_cover_copy = counted_kept = false;
+            has_block = has_slot = readers_cover_copy = counted_kept = copy_held = false;
         block = slot = source_slot = claims = 0;
         d2h = h2d = {};
         produced.clear();

@@ -120,6 +120,9 @@ public:
     status release(uint64_t activation);
     status recompute_begin(uint64_t size_bytes);
     status recompute_end();
+    // Copies that nobody waits for are not issued in between, and come behind the end.
+    status collective_begin(stream_id stream, uint64_t size_bytes);
+    status collective_end(stream_id stream);
     status progress();
 
     // For ebb_wait: an event to block on with no lock held, given back afterwards.
@@ -210,7 +213,13 @@ private:
     [[nodiscard]] uint64_t slot_limit_bytes() const noexcept;
     [[nodiscard]] bool lent_cap_allows(uint64_t footprint_bytes) const noexcept;
     bool start_copy(index i, offload_outcome &outcome);
+    [[nodiscard]] static bool sums_at_home(const activation &a) noexcept {
+        return a.home != k_calling_thread || a.produced.empty();
+    }
+    status sum_source(activation &a);
+    void fail_copy(activation &a, const status &why);
     status copy_out(index i);
+    void staged_copy_issued(activation &a);
     status verify_copy(const activation &a, const lanes::transfer &t);
     void abandon_block(activation &a);
     status after_failed_copy(copy_direction direction, ticket_set &behind);
@@ -219,6 +228,7 @@ private:
     // runtime_reload.cpp
     status claim_bytes(index i, stream_id consumer, reload_outcome &outcome);
     void forward(index b);
+    void hand_back(index b);
     status ensure_slot(index b);
     [[nodiscard]] status no_slot(const activation &a) const;
     status make_slot(activation &a, bool &room, bool may_drop);
@@ -255,6 +265,14 @@ private:
     void end_source(index i);
     void strand(activation &a, status why);
     void forget(index i);
+
+    // runtime_collective.cpp
+    status come_behind(stream_id collective);
+    [[nodiscard]] bool links_wanted() const noexcept { return !collectives_.empty(); }
+    status hold_copy(index i);
+    void issue_held_to(index last);
+    void issue_held(index i);
+    void cancel_held(index i);
 
     // runtime_room.cpp: the give-up rule and the budget
     void make_room();
@@ -348,7 +366,16 @@ private:
     storage_index storages_;
     activation_list pending_;    // sources not given up, oldest first
     activation_list unclaimed_;  // prefetched and not claimed, first expected first
-    uint32_t user_live_ = 0;     // activations that the caller has not ended
+    struct collective {
+        stream_id stream{};
+        uint32_t traced = k_no_index;
+        uint64_t traced_step = 0;
+    };
+    std::vector<collective> collectives_;  // begun and not ended
+    bool prefetch_held_ = false;           // one would have been issued meanwhile
+    std::vector<index>
+        held_copies_;         // offloads that wait for them, in their order; those not held any more are skipped
+    uint32_t user_live_ = 0;  // activations that the caller has not ended
 
     std::vector<due_call> due_;
     size_t due_head_ = 0;

@@ -315,44 +315,62 @@ bool runtime::start_copy(index i, offload_outcome &outcome) {
     }
     a.block = *block;
     a.has_block = true;
-    if (status s = copy_out(i); !s.ok()) {
-        remember_failure({s.code(), fmt::format("offload of '{}': {}", describe(a), s.text())});
-        abandon_block(a);
+    status copied = verifier_ == nullptr ? status() : sum_source(a);
+    if (copied.ok()) {
+        copied = links_wanted() ? hold_copy(i) : copy_out(i);
+    }
+    if (!copied.ok()) {
+        fail_copy(a, copied);
         outcome.reason = keep_reason::copy_error;
         outcome.wanted_bytes = a.size_bytes;
         return false;
     }
     by_name_[a.name].offloaded_bytes += a.size_bytes;
+    a.state = activation_state::offloading;
     if (a.staged) {
-        // Its source is a slot of ours, which is free for the next copy behind this one without any stream waiting.
-        a.state = activation_state::offloaded;
-        run_deleter(a);
+        if (!a.copy_held) {
+            staged_copy_issued(a);
+        }
         return true;
     }
-    a.state = activation_state::offloading;
     pending_.push_back(i);
     source_bytes_ += a.size_bytes;
     return true;
 }
 
+// Its source is a slot of ours, which is free for the next copy behind this one without any stream waiting.
+void runtime::staged_copy_issued(activation &a) {
+    a.state = activation_state::offloaded;
+    run_deleter(a);
+}
+
+// Verify mode, in the offload call: what the caller says the bytes are. A thread is not ordered behind the streams that
+// produce: the sum is then taken on the lane, which is.
+status runtime::sum_source(activation &a) {
+    a.verify = verifier_->open(describe(a));
+    if (!sums_at_home(a)) {
+        return {};
+    }
+    ticket at_home;
+    EBB_TRY(lines_.wait(a.home, a.produced));
+    EBB_TRY(verifier_->sum_source(a.verify, a.home, a.data, a.size_bytes));
+    EBB_TRY(lines_.mark(a.home, at_home));
+    verifier_->summed_at(a.verify, at_home);
+    return {};
+}
+
+void runtime::fail_copy(activation &a, const status &why) {
+    remember_failure({why.code(), fmt::format("offload of '{}': {}", describe(a), why.text())});
+    abandon_block(a);
+}
+
 // On the lane: behind the producers (invariant: a copy never reads before what writes it) and behind the last
-// copies that used the block's memory.
+// copies that used the block's memory (waits_).
 status runtime::copy_out(index i) {
     activation &a = activations_[i];
-    ticket at_home;
-    // A thread is not ordered behind the streams that produce: the first sum is then taken on the lane, which is.
-    const bool sum_at_home = a.home != k_calling_thread || a.produced.empty();
-    if (verifier_ != nullptr) {
-        a.verify = verifier_->open(describe(a));
-        if (sum_at_home) {
-            EBB_TRY(lines_.wait(a.home, a.produced));
-            EBB_TRY(verifier_->sum_source(a.verify, a.home, a.data, a.size_bytes));
-            EBB_TRY(lines_.mark(a.home, at_home));
-        }
-    }
     lanes::transfer t = lanes_->begin(copy_direction::d2h);
     EBB_TRY(t.wait(a.produced));
-    if (verifier_ != nullptr && !sum_at_home) {
+    if (verifier_ != nullptr && !sums_at_home(a)) {
         EBB_TRY(verifier_->sum_source(a.verify, t.stream(), a.data, a.size_bytes));
     }
     for (const ticket w : waits_) {
@@ -375,9 +393,12 @@ status runtime::copy_out(index i) {
     EBB_TRY(t.finish(a.d2h));
     EBB_TRY(lines_.add(a.copies, a.d2h));
     if (verifier_ != nullptr) {
-        verifier_->check_copy(a.verify, sum_at_home ? at_home : a.d2h, a.d2h);
+        if (!sums_at_home(a)) {
+            verifier_->summed_at(a.verify, a.d2h);
+        }
+        verifier_->check_copy(a.verify, a.d2h);
         if (a.staged) {
-            return lines_.add(a.produced, at_home);  // the slot's next copy waits for the checksum, too
+            return lines_.add(a.produced, verifier_->at_home(a.verify));  // the slot's next copy waits for the sum, too
         }
     }
     return {};

@@ -62,6 +62,10 @@ runtime::verdict runtime::consider(uint32_t event) {
 runtime::verdict runtime::prefetch(index i, uint32_t event) {
     const index b = body_of(i);
     activation &body = activations_[b];
+    if (links_wanted()) {
+        prefetch_held_ = true;
+        return verdict::stop;
+    }
     if (options_.lent_allocator && supply_.memory == nullptr) {
         const uint64_t footprint = staging::slot_footprint_bytes(body.size_bytes, body.data);
         if (lent_cap_allows(footprint) && held_bytes() + footprint <= budget_bytes()) {

@@ -96,7 +96,14 @@ void runtime::end_view(index i) {
 // Called when the caller has ended it and its views are gone; again when the last claim is returned.
 void runtime::end_body(index i) {
     activation &a = activations_[i];
-    if (a.state == activation_state::offloading) {
+    if (a.copy_held) {
+        cancel_held(i);
+        if (a.staged) {
+            a.state = activation_state::kept;
+        } else {
+            hand_back(i);
+        }
+    } else if (a.state == activation_state::offloading) {
         give_up(i);
     }
     if (a.has_block) {

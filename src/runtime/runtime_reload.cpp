@@ -27,6 +27,9 @@ status runtime::claim_bytes(index i, stream_id consumer, reload_outcome &outcome
     const index b = body_of(i);
     activation &body = activations_[b];
     std::byte *data = nullptr;
+    if (body.copy_held && body.staged) {
+        issue_held_to(b);  // what it lives in is not the caller's to be handed back
+    }
     if (body.source_held) {
         if (body.state == activation_state::offloading) {
             forward(b);
@@ -61,12 +64,20 @@ status runtime::claim_bytes(index i, stream_id consumer, reload_outcome &outcome
 // Backward asks before the source was given up: it is handed back. It counts as kept until release.
 void runtime::forward(index b) {
     activation &body = activations_[b];
+    if (body.copy_held) {
+        cancel_held(b);  // chunks not yet issued are dropped
+    }
+    hand_back(b);
+    ++counters_.forwarded_count;
+    ++by_name_[body.name].forwarded;
+}
+
+void runtime::hand_back(index b) {
+    activation &body = activations_[b];
     pending_.remove(b);
     source_bytes_ -= body.size_bytes;
     forwarded_bytes_ += body.size_bytes;
     body.state = activation_state::forwarded;
-    ++counters_.forwarded_count;
-    ++by_name_[body.name].forwarded;
 }
 
 // Prefetched already, or brought now; unclaimed prefetches are dropped where that makes room.
@@ -296,6 +307,9 @@ status runtime::copy_to_caller(index i, std::byte *data, stream_id consumer) {
     const index b = body_of(i);
     activation &body = activations_[b];
     const activation &view = activations_[i];
+    if (body.copy_held && body.staged) {
+        issue_held_to(b);
+    }
     // The destination may be written behind what is on the consumer's stream now.
     ticket free_at;
     EBB_TRY(lines_.mark(consumer, free_at));

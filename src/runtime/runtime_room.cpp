@@ -51,6 +51,12 @@ void runtime::make_room() {
 void runtime::give_up(index i) {
     activation &a = activations_[i];
     EBB_CHECK(a.state == activation_state::offloading);
+    if (a.copy_held) {
+        issue_held_to(i);
+        if (a.state != activation_state::offloading) {
+            return;  // the device refused: it is kept
+        }
+    }
     pending_.remove(i);
     source_bytes_ -= a.size_bytes;
     // The home stream is where the memory will be reused: whatever it runs next may overwrite the source, so it

@@ -173,7 +173,7 @@ void runtime::note_memory(const activation &a, bool movable, keep_reason reason)
         return;
     }
     held_memory memory = held_memory::nothing;
-    if (a.state == activation_state::offloading || reason == keep_reason::last) {
+    if ((a.state == activation_state::offloading && !a.staged) || reason == keep_reason::last) {
         memory = held_memory::source;
     } else if (a.state == activation_state::kept && !a.staged) {
         memory = held_memory::kept;

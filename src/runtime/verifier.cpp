@@ -41,10 +41,15 @@ status verifier::sum_block(record_id id, stream_id lane, const void *data, uint6
     return device_.checksum(lane, data, size_bytes, &records_[id].block);
 }
 
-void verifier::check_copy(record_id id, ticket at_home, ticket on_lane) {
+void verifier::check_copy(record_id id, ticket on_lane) {
     ++records_[id].open_checks;
-    records_[id].at_home = at_home;
-    checks_.push_back({id, k_copy, at_home, on_lane});
+    checks_.push_back({id, k_copy, records_[id].at_home, on_lane});
+}
+
+// The record is used again once the sum has been written.
+void verifier::check_nothing(record_id id) {
+    ++records_[id].open_checks;
+    checks_.push_back({id, k_nothing, records_[id].at_home, {}});
 }
 
 void verifier::abandon(record_id id) {
@@ -93,6 +98,9 @@ status verifier::poll() {
 
 status verifier::compare(const check &c) const {
     const record &r = records_[c.record];
+    if (c.reload_sum == k_nothing) {
+        return {};
+    }
     if (c.reload_sum == k_copy) {
         if (r.source != r.source_again) {
             return {code::data_mismatch, "activation '" + r.who +
@@ -114,7 +122,7 @@ status verifier::compare(const check &c) const {
 }
 
 void verifier::finish(const check &c) {
-    if (c.reload_sum != k_copy) {
+    if (c.reload_sum != k_copy && c.reload_sum != k_nothing) {
         free_sums_.push_back(c.reload_sum);
     }
     record &r = records_[c.record];

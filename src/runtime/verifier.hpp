@@ -31,7 +31,10 @@ public:
     // Each is enqueued on `stream` piece by piece (block extents), then check_*() with the point after it.
     status sum_source_again(record_id record, stream_id lane, const void *data, uint64_t size_bytes);
     status sum_block(record_id record, stream_id lane, const void *data, uint64_t size_bytes);
-    void check_copy(record_id record, ticket at_home, ticket on_lane);
+    void summed_at(record_id id, ticket at_home) { records_[id].at_home = at_home; }
+    void check_copy(record_id record, ticket on_lane);
+    // There is no copy after all.
+    void check_nothing(record_id record);
     // Where the sum of the source is there: before that no reload can be judged.
     [[nodiscard]] ticket at_home(record_id id) const noexcept { return records_[id].at_home; }
     // The copy failed half-way: the device may still write the sums, so the record is never used again.
@@ -53,10 +56,11 @@ private:
     };
     struct check {
         record_id record;
-        uint32_t reload_sum;  // index, or k_copy
+        uint32_t reload_sum;  // index, or one of the two below
         ticket first, second;
     };
     static constexpr uint32_t k_copy = ~uint32_t{0};
+    static constexpr uint32_t k_nothing = k_copy - 1;
 
     status compare(const check &c) const;
     void finish(const check &c);

@@ -46,6 +46,7 @@ void step_record::adopt(const step_trace &trace) {
         e.entry = t.activation;
         events_.push_back(e);
     }
+    collectives_ = trace.collectives();
     link_occurrences();
     derive();
 }

@@ -55,6 +55,7 @@ public:
     [[nodiscard]] bool empty() const noexcept { return events_.empty(); }
     [[nodiscard]] const std::vector<entry> &entries() const noexcept { return entries_; }
     [[nodiscard]] const std::vector<event> &events() const noexcept { return events_; }
+    [[nodiscard]] const std::vector<traced_collective> &collectives() const noexcept { return collectives_; }
     [[nodiscard]] entry &at(uint32_t index) noexcept { return entries_[index]; }
 
     // The series of a key, or k_no_index.
@@ -76,6 +77,7 @@ private:
 
     std::vector<entry> entries_;
     std::vector<event> events_;
+    std::vector<traced_collective> collectives_;
     std::vector<uint32_t> series_first_;  // entry
     std::vector<uint32_t> buckets_;       // open addressing over series
     uint64_t peak_saved_bytes_ = 0;

@@ -46,6 +46,13 @@ struct traced_event {
     uint32_t activation = 0;
 };
 
+// A span of the step in which a collective wanted the links; event indices of the calls that come after its ends.
+struct traced_collective {
+    uint32_t begin_at = 0;
+    uint32_t end_at = k_no_index;
+    uint64_t size_bytes = 0;
+};
+
 class step_trace {
 public:
     uint32_t produce(const call_key &key, uint32_t layer, uint64_t size_bytes, bool movable, bool last_kept) {
@@ -71,15 +78,22 @@ public:
     }
     void use(uint32_t activation, bool claimed) { events_.push_back({true, claimed, activation}); }
     void release(uint32_t activation) { activations_[activation].released_at = event_count(); }
+    uint32_t begin_collective(uint64_t size_bytes) {
+        collectives_.push_back({event_count(), k_no_index, size_bytes});
+        return static_cast<uint32_t>(collectives_.size() - 1);
+    }
+    void end_collective(uint32_t number) { collectives_[number].end_at = event_count(); }
     void clear() noexcept {
         activations_.clear();
         events_.clear();
+        collectives_.clear();
     }
 
     [[nodiscard]] uint32_t event_count() const noexcept { return static_cast<uint32_t>(events_.size()); }
     [[nodiscard]] bool empty() const noexcept { return events_.empty(); }
     [[nodiscard]] const std::vector<traced_activation> &activations() const noexcept { return activations_; }
     [[nodiscard]] const std::vector<traced_event> &events() const noexcept { return events_; }
+    [[nodiscard]] const std::vector<traced_collective> &collectives() const noexcept { return collectives_; }
 
     // The same calls in the same order; sizes may differ.
     [[nodiscard]] bool same_calls(const step_trace &other) const noexcept {
@@ -102,6 +116,7 @@ public:
 private:
     std::vector<traced_activation> activations_;
     std::vector<traced_event> events_;
+    std::vector<traced_collective> collectives_;
 };
 
 }  // namespace ebb

@@ -34,6 +34,15 @@ status lanes::add_lane(copy_direction direction) {
     return {};
 }
 
+status lanes::wait_all(copy_direction direction, ticket t) {
+    for (uint32_t i = 0; i < lanes_.size(); ++i) {
+        if (lanes_[i].direction == direction) {
+            EBB_TRY(transfer(*this, i).wait(t));
+        }
+    }
+    return {};
+}
+
 lanes::~lanes() {
     for (const lane &l : lanes_) {
         static_cast<void>(device_.destroy_stream(l.stream));

@@ -51,6 +51,9 @@ public:
     // The next lane of that direction, in turn.
     [[nodiscard]] transfer begin(copy_direction direction) noexcept;
 
+    // Whatever is issued from now on in that direction comes behind that point.
+    status wait_all(copy_direction direction, ticket t);
+
     [[nodiscard]] uint64_t copied_bytes(copy_direction direction) const noexcept {
         return copied_bytes_[direction == copy_direction::d2h ? 0 : 1];
     }

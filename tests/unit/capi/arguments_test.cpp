@@ -139,6 +139,8 @@ TEST_F(arguments, a_null_runtime_is_named_by_every_function) {
         [&] { return ebb_wait_room(nullptr); },
         [&] { return ebb_recompute_begin(nullptr, 0); },
         [&] { return ebb_recompute_end(nullptr); },
+        [&] { return ebb_collective_begin(nullptr, 0, 0); },
+        [&] { return ebb_collective_end(nullptr, 0); },
         [&] { return ebb_progress(nullptr); },
         [&] { return ebb_stats(nullptr, &s); },
         [&] { return ebb_report_write(nullptr, EBB_REPORT_TEXT, sink, nullptr); },
