@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/check.hpp"
 #include "device/copy_arguments.hpp"
 #include "device/handle_number.hpp"
 
@@ -31,6 +32,7 @@ sim_device::sim_device(const sim_machine &machine)
       host_memory_("pinned host memory of the sim device", machine.host_bytes, code::out_of_host_memory),
       streams_(machine),
       default_stream_(streams_.create()) {
+    EBB_CHECK(check_machine(machine).ok());
     info_.name = "sim";
 }
 

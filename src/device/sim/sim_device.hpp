@@ -24,6 +24,7 @@ struct sim_kernel {
 
 class sim_device : public device {
 public:
+    // The machine has passed check_machine().
     explicit sim_device(const sim_machine &machine);
     ~sim_device() override;
     sim_device(const sim_device &) = delete;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "device/sim/sim_machine.hpp"
@@ -27,6 +28,7 @@ class sim_engines {
 public:
     using piece_id = uint32_t;  // the caller's number for a piece of work
 
+    // The machine has passed check_machine().
     explicit sim_engines(const sim_machine &machine) : machine_(machine) {}
 
     [[nodiscard]] sim_time_ps now() const noexcept { return now_; }
@@ -44,11 +46,11 @@ public:
     ended advance(sim_time_ps limit);
 
     // How long each engine has worked, latencies included.
-    [[nodiscard]] sim_time_ps busy_ps(sim_engine engine) const noexcept {
-        return engines_[static_cast<size_t>(engine)].busy_ps;
-    }
+    [[nodiscard]] sim_time_ps busy_ps(sim_engine engine) const noexcept;
 
 private:
+    static constexpr sim_time_ps k_never = std::numeric_limits<sim_time_ps>::max();
+
     struct queued {
         piece_id piece;
         sim_work work;
@@ -59,27 +61,36 @@ private:
         size_t head = 0, count = 0;
 
         bool active = false;
+        bool in_latency = false;
         queued current{};
+        double fraction = 1;  // of the link's rate, at this size
         sim_time_ps began_ps = 0;
-        sim_time_ps latency_left_ps = 0;
-        double left = 0;   // picoseconds at full rate, or bytes
-        double speed = 0;  // of `left` per picosecond
+        sim_time_ps since_ps = 0;       // when the speed changed last
+        double left = 0;                // at that time: picoseconds at full speed, or bytes
+        double speed = 0;               // of `left` per picosecond
+        sim_time_ps ends_ps = k_never;  // the latency, or the piece at this speed
+        // An end falls on a whole picosecond. What it was late by, the next piece on the engine gets back if it
+        // follows at once: otherwise a million chunks would be off by as many roundings.
+        double late_ps = 0;
+        sim_time_ps ended_ps = k_never;
         sim_time_ps busy_ps = 0;
     };
 
     [[nodiscard]] state &of(sim_engine e) noexcept { return engines_[static_cast<size_t>(e)]; }
-    [[nodiscard]] bool moving(sim_engine e) const noexcept;
     static void push(state &e, const queued &added);
     void begin(state &e, const queued &next);
+    void end(state &e);
     void set_speeds() noexcept;
+    void set_speed(state &e, double speed) noexcept;
     [[nodiscard]] double copy_rate(const sim_link &link, const state &e, bool both) const noexcept;
-    [[nodiscard]] static sim_time_ps left_ps(const state &e) noexcept;
-    void pass(sim_time_ps time);
 
     const sim_machine machine_;
     sim_time_ps now_ = 0;
     uint32_t active_count_ = 0;
     std::array<state, k_sim_engines> engines_;
+    // The engine whose latency or piece ends first.
+    sim_time_ps next_end_ps_ = k_never;
+    state *next_ = nullptr;
 };
 
 }  // namespace ebb

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/status.hpp"
+
 namespace ebb {
 
 // Virtual time in picoseconds: a byte at 900 GB/s is about one.
@@ -12,7 +14,7 @@ using sim_time_ps = uint64_t;
 constexpr double k_ps_per_second = 1e12;
 
 struct sim_link {
-    double bytes_per_second = 0;       // one direction alone
+    double bytes_per_second = 0;       // one direction alone; 0: without limit
     double both_bytes_per_second = 0;  // while the other direction is busy too; 0: the same
     sim_time_ps latency_ps = 0;        // of each copy, during which the engine does nothing else
 
@@ -32,7 +34,7 @@ struct sim_machine {
     uint64_t host_bytes = 0;  // that may be pinned
     sim_link d2h;
     sim_link h2d;
-    bool half_duplex = false;  // both directions share one link's rate
+    bool half_duplex = false;  // both directions share one link: each has half of its rate while both are busy
 
     double hbm_bytes_per_second = 0;        // 0: without limit
     double host_dram_bytes_per_second = 0;  // 0: without limit; all GPUs below one host memory do the same at once
@@ -45,5 +47,8 @@ struct sim_machine {
     sim_time_ps host_call_ps = 1'000'000;
     bool host_runs_ahead = true;
 };
+
+// What could never go on or makes no sense is refused with the number's name, its value and what is allowed.
+[[nodiscard]] status check_machine(const sim_machine &machine);
 
 }  // namespace ebb
