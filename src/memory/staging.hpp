@@ -47,6 +47,9 @@ public:
         uint64_t footprint_bytes = 0;
     };
     handed_back free(slot_id slot, const ticket_set &last_uses);
+    // Between two steps: where slots will lie then follows from that step alone, as a plan assumes
+    // (schedule/slot_replay.hpp).
+    void restart() { sub_.restart_idle_regions(); }
 
     [[nodiscard]] std::byte *data(slot_id slot) const noexcept;
     [[nodiscard]] uint64_t size_bytes(slot_id slot) const noexcept;

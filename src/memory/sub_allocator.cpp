@@ -193,13 +193,55 @@ bool sub_allocator::region_idle(uint32_t region) const noexcept {
     return regions_[region].blocks_in_use == 0;
 }
 
-void sub_allocator::remove_region(uint32_t region, std::vector<ticket> &waits) {
-    EBB_CHECK(region_idle(region));
-    // The latest block's node is still there: only a later block could have absorbed it.
+// The latest block's node is still there: only a later block could have absorbed it.
+uint32_t sub_allocator::first_node(uint32_t region) const noexcept {
     uint32_t index = regions_[region].latest_block;
     while (nodes_[index].neighbour[0] != k_edge) {
         index = nodes_[index].neighbour[0];
     }
+    return index;
+}
+
+void sub_allocator::restart_idle_regions() {
+    for (uint32_t region = 0; region < regions_.size(); ++region) {
+        if (regions_[region].granules != 0 && region_idle(region)) {
+            restart_region(region);
+        }
+    }
+}
+
+void sub_allocator::restart_region(uint32_t region) {
+    const uint32_t first = first_node(region);
+    ticket last;
+    for (uint32_t index = first; index != k_edge; index = nodes_[index].neighbour[1]) {
+        const node &n = nodes_[index];
+        if (n.ticket_count > 1 || (n.ticket_count == 1 && !last.empty() && n.first_ticket.timeline != last.timeline)) {
+            return;  // one of them may be late: the others are not made to wait for it
+        }
+        if (n.ticket_count == 1 && (last.empty() || last.sequence < n.first_ticket.sequence)) {
+            last = n.first_ticket;
+        }
+    }
+    unlist(first);  // an idle region is one run
+    for (uint32_t index = nodes_[first].neighbour[1]; index != k_edge;) {
+        const uint32_t above = nodes_[index].neighbour[1];
+        recycle(index);
+        index = above;
+    }
+    node &whole = nodes_[first];
+    whole.granules = regions_[region].granules;
+    whole.neighbour[1] = k_edge;
+    whole.age = ++clock_;
+    whole.ticket_count = last.empty() ? 0 : 1;
+    whole.first_ticket = last;
+    set_run(first, first, whole.granules);
+    list(first, class_of(whole.granules), false);
+    regions_[region].latest_block = first;
+}
+
+void sub_allocator::remove_region(uint32_t region, std::vector<ticket> &waits) {
+    EBB_CHECK(region_idle(region));
+    uint32_t index = first_node(region);
     unlist(index);  // an idle region is one run
     while (index != k_edge) {
         const uint32_t above = nodes_[index].neighbour[1];

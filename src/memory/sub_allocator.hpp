@@ -47,6 +47,9 @@ public:
     // region. Returns the region's number.
     uint32_t add_region(std::byte *data, uint64_t size_bytes);
     [[nodiscard]] bool region_idle(uint32_t region) const noexcept;  // no block in use
+    // Idle regions whose bytes were all freed behind one timeline become one segment again, behind the last of its
+    // points: what is cut from them next depends on nothing that was cut before.
+    void restart_idle_regions();
     // Only of an idle region: forgets it, appending the tickets of its segments to waits.
     void remove_region(uint32_t region, std::vector<ticket> &waits);
 
@@ -123,6 +126,8 @@ private:
     [[nodiscard]] uint32_t find_in_class(uint32_t size_class, uint32_t granules, uint32_t tries) const noexcept;
     [[nodiscard]] uint32_t find_oldest(uint32_t granules) const noexcept;
 
+    [[nodiscard]] uint32_t first_node(uint32_t region) const noexcept;
+    void restart_region(uint32_t region);
     void keep_spare_node();
     void add_spare_node();
     uint32_t spare_node() noexcept;

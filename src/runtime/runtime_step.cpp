@@ -41,6 +41,7 @@ status runtime::end_step() {
             activations_[claims_[c].activation].expected_uses = 0;
         }
     }
+    staging_->restart();
     recomputing_ = false;
     recompute_bytes_ = 0;
     if (!training() || step_number_ == 0) {

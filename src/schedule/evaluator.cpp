@@ -132,6 +132,10 @@ void evaluator::prepare(const plan &p, const plan_budget &budget) {
         }
     }
     one_pool_ = budget.mode == memory_mode::one_pool;
+    exact_slots_ = !one_pool_ && budget.exact_slots;
+    if (exact_slots_) {
+        slots_.begin(p.staging_bytes);
+    }
     host_limit_bytes_ = budget.host_bytes;
     const uint64_t apart_bytes = model_.fixed_bytes + (one_pool_ ? 0 : p.staging_bytes);
     pool_bytes_ = budget.device_bytes > apart_bytes ? budget.device_bytes - apart_bytes : 0;
@@ -477,7 +481,7 @@ void evaluator::prefetch(uint32_t now) {
 bool evaluator::slot_fits(uint32_t now, const expected_use &u) {
     const uint64_t size_bytes = size_bytes_[u.tensor];
     if (!one_pool_) {
-        return staged_bytes_ + size_bytes <= plan_->staging_bytes;
+        return staged_bytes_ + size_bytes <= plan_->staging_bytes && take_slot(u.tensor);
     }
     // Most often it is what is held now that leaves no room.
     return held_bytes_ + size_bytes <= pool_bytes_ &&
@@ -504,6 +508,18 @@ uint64_t evaluator::reserve_bytes(uint32_t now, uint32_t until) {
     return maxima_head_ < maxima_.size() ? fixed_part_[maxima_[maxima_head_]] : 0;
 }
 
+// Staging: the bytes are there; where they lie may still leave no room.
+bool evaluator::take_slot(uint32_t t) {
+    if (!exact_slots_) {
+        return true;
+    }
+    const std::optional<slot_replay::slot> slot = slots_.allocate(size_bytes_[t]);
+    if (slot.has_value()) {
+        states_[t].slot = *slot;
+    }
+    return slot.has_value();
+}
+
 void evaluator::copy_in(uint32_t t) {
     const uint64_t size_bytes = size_bytes_[t];
     state &s = states_[t];
@@ -511,6 +527,9 @@ void evaluator::copy_in(uint32_t t) {
     if (one_pool_) {
         hold(size_bytes);
         moving_bytes_ += size_bytes;
+    } else if (exact_slots_) {
+        free_at_ns = s.slot.free_at_ns;
+        staged_bytes_ += size_bytes;
     } else {
         // The bytes that have been free for longest.
         free_at_ns = 0;
@@ -537,7 +556,7 @@ bool evaluator::copy_in_now(uint32_t t) {
             return fail(held_bytes_ + size_bytes - pool_bytes_);
         }
     } else {
-        while (staged_bytes_ + size_bytes > plan_->staging_bytes) {
+        while (staged_bytes_ + size_bytes > plan_->staging_bytes || !take_slot(t)) {
             if (!drop_last_unclaimed()) {
                 return fail(staged_bytes_ + size_bytes - plan_->staging_bytes);
             }
@@ -555,7 +574,12 @@ void evaluator::free_slot(uint32_t t) {
         moving_bytes_ -= size_bytes;
     } else {
         staged_bytes_ -= size_bytes;
-        freed_.push_back({size_bytes, std::max(compute_at_ns_, states_[t].h2d_end_ns)});
+        const double at_ns = std::max(compute_at_ns_, states_[t].h2d_end_ns);
+        if (exact_slots_) {
+            slots_.free(states_[t].slot.segment, at_ns);
+        } else {
+            freed_.push_back({size_bytes, at_ns});
+        }
     }
 }
 

@@ -37,6 +37,7 @@
 
 #include "base/status.hpp"
 #include "schedule/plan.hpp"
+#include "schedule/slot_replay.hpp"
 #include "schedule/step_model.hpp"
 
 namespace ebb {
@@ -91,6 +92,7 @@ private:
     struct state {
         double d2h_end_ns = 0;
         double h2d_end_ns = 0;
+        slot_replay::slot slot;           // with exact slots
         uint32_t first_use = k_no_index;  // index into uses_
         uint32_t expected = 0;            // later uses that the prefetch has passed since the slot is there
         uint32_t claims = 0;
@@ -131,6 +133,7 @@ private:
     void prefetch(uint32_t now);
     [[nodiscard]] bool slot_fits(uint32_t now, const expected_use &u);
     [[nodiscard]] uint64_t reserve_bytes(uint32_t now, uint32_t until);
+    [[nodiscard]] bool take_slot(uint32_t tensor);
     void copy_in(uint32_t tensor);
     [[nodiscard]] bool copy_in_now(uint32_t tensor);
     void free_slot(uint32_t tensor);
@@ -160,12 +163,14 @@ private:
     std::vector<expected_use> uses_;
     bool any_recompute_ = false;
     bool one_pool_ = true;
+    bool exact_slots_ = false;
     uint64_t pool_bytes_ = 0;  // for everything, or for all but staging
     uint64_t host_limit_bytes_ = 0;
     // Of the run.
     std::vector<state> states_;
     std::vector<uint32_t> pending_;  // sources, oldest first; those that left are skipped
     std::vector<freed_bytes> freed_;
+    slot_replay slots_;
     std::vector<uint32_t> maxima_;  // ops of falling fixed_part_ between now and the prefetch's use
     size_t pending_head_ = 0, freed_head_ = 0, maxima_head_ = 0;
     uint32_t maxima_end_ = 0;

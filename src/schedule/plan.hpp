@@ -25,8 +25,7 @@ struct plan_link {
     uint64_t chunk_bytes = 0;  // 0: a transfer is one copy
 
     [[nodiscard]] double transfer_ns(uint64_t size_bytes) const noexcept {
-        const uint64_t chunks =
-            chunk_bytes == 0 || size_bytes == 0 ? 1 : (size_bytes + chunk_bytes - 1) / chunk_bytes;
+        const uint64_t chunks = chunk_bytes == 0 || size_bytes == 0 ? 1 : (size_bytes + chunk_bytes - 1) / chunk_bytes;
         return static_cast<double>(chunks) * latency_ns + static_cast<double>(size_bytes) * 1e9 / bytes_per_second;
     }
 };
@@ -38,6 +37,9 @@ struct plan_budget {
     memory_mode mode = memory_mode::one_pool;
     uint64_t device_bytes = 0;  // for what the step model holds, fixed bytes included
     uint64_t host_bytes = ~uint64_t{0};
+    // Staging: slots lie where staging's allocator puts them, which costs time to find out; otherwise room is a number
+    // of bytes, freed first taken first. They differ only where sizes do.
+    bool exact_slots = false;
 };
 
 }  // namespace ebb

@@ -255,6 +255,43 @@ TEST_F(sub_allocator_test, a_removed_region_reports_its_tickets_and_its_number_r
     EXPECT_EQ(sub_.add_region(at(k_base + 200 * k_granule), 5 * k_granule), second);
 }
 
+TEST_F(sub_allocator_test, an_idle_region_starts_again_behind_its_last_point) {
+    sub_.add_region(at(k_base), 60 * k_granule);
+    const auto fresh = take(7);
+    const auto next = take(5);
+    const auto third = take(30);
+    sub_.restart_idle_regions();  // it is not idle
+    EXPECT_EQ(sub_.free_bytes(), 18 * k_granule);
+    sub_.free(next.segment, one_ticket(2));
+    sub_.free(fresh.segment, one_ticket(9));
+    sub_.free(third.segment, one_ticket(4));
+    sub_.restart_idle_regions();
+    EXPECT_EQ(sub_.free_bytes(), 60 * k_granule);
+    const auto again = take(7);
+    EXPECT_EQ(again.data, fresh.data) << "as in a region that was never used";
+    EXPECT_THAT(waited(), ElementsAre(9));
+    EXPECT_EQ(take(5).data, next.data);
+    const auto rest = take(48);
+    EXPECT_EQ(rest.size_bytes, 48 * k_granule);
+    EXPECT_EQ(sub_.free_bytes(), 0U);
+}
+
+TEST_F(sub_allocator_test, bytes_freed_behind_different_timelines_stay_apart) {
+    sub_.add_region(at(k_base), 10 * k_granule);
+    const auto slow = take(5);
+    const auto fast = take(5);
+    ticket_set behind;
+    ticket elsewhere;
+    elsewhere.timeline = 3;
+    elsewhere.sequence = 1;
+    ASSERT_TRUE(behind.add(elsewhere));
+    sub_.free(slow.segment, behind);
+    sub_.free(fast.segment, one_ticket(2));
+    sub_.restart_idle_regions();
+    static_cast<void>(take(5));
+    EXPECT_EQ(waits_.size(), 1U) << "a reader that is late holds back its own bytes alone";
+}
+
 using sub_allocator_death_test = sub_allocator_test;
 
 TEST_F(sub_allocator_death_test, misuse_stops_the_program) {

@@ -1,0 +1,328 @@
+#include "simulate/step_player.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "capi/session.hpp"
+
+namespace ebb {
+namespace {
+
+status player_failed(const char *call) {
+    return {code::internal, fmt::format("{}: {}", call, ebb_last_error())};
+}
+
+status player_called(ebb_status s, const char *call) {
+    return s == EBB_OK ? status() : player_failed(call);
+}
+
+void drop_line(void *, log_level, const char *) {}
+
+constexpr uint64_t k_player_alignment = 512;
+
+uint64_t player_aligned(uint64_t size_bytes) noexcept {
+    return (size_bytes + k_player_alignment - 1) / k_player_alignment * k_player_alignment;
+}
+
+}  // namespace
+
+step_player::step_player(const step_model &model, const play_options &options) : model_(model), options_(options) {}
+
+step_player::~step_player() {
+    if (runtime_ != nullptr) {
+        static_cast<void>(ebb_runtime_close(runtime_, EBB_CLOSE_FORCE));
+    }
+}
+
+result<std::unique_ptr<step_player>> step_player::make(const step_model &model, const play_options &options) {
+    std::unique_ptr<step_player> made(new step_player(model, options));
+    EBB_TRY(made->init());
+    return made;
+}
+
+status step_player::init() {
+    uint64_t all_bytes = 0;
+    uint64_t largest_bytes = 0;
+    offset_.resize(model_.tensors.size());
+    for (size_t t = 0; t < model_.tensors.size(); ++t) {
+        offset_[t] = all_bytes;
+        all_bytes += player_aligned(model_.tensors[t].size_bytes);
+        largest_bytes = std::max(largest_bytes, model_.tensors[t].size_bytes);
+    }
+    recompute_at_.resize(model_.events.size());
+    std::vector<uint8_t> seen(model_.tensors.size(), 0);
+    for (uint32_t e = 0; e < model_.events.size(); ++e) {
+        const step_event &event = model_.events[e];
+        if (event.what == step_event_kind::use && seen[event.tensor] == 0) {
+            seen[event.tensor] = 1;
+            const step_tensor &t = model_.tensors[event.tensor];
+            recompute_at_[t.recompute_at == k_no_index ? e : t.recompute_at].push_back(event.tensor);
+        }
+    }
+    for (std::vector<uint32_t> &due : recompute_at_) {
+        std::sort(due.begin(), due.end());  // in the order of their production
+    }
+    live_.resize(model_.tensors.size());
+
+    // Addresses for the framework's tensors and for staging: what may be used is the runtime's budget.
+    options_.machine.device_bytes = 2 * all_bytes + options_.core.staging_bytes + 4 * largest_bytes + (64ULL << 20U);
+    auto dev = std::make_unique<sim_device>(options_.machine);
+    device_ = dev.get();
+    options_.core.lent_allocator = options_.mode == memory_mode::one_pool;
+    const ebb_allocator allocator{lend, take_back, nullptr, this};
+    result<ebb_runtime *> made =
+        capi::make_runtime(std::move(dev), nullptr, options_.core, logger(drop_line, nullptr, log_level::error),
+                           options_.core.lent_allocator ? &allocator : nullptr);
+    if (!made.ok()) {
+        return made.why();
+    }
+    runtime_ = made.value();
+    for (stream_id *stream : {&compute_, &collective_}) {
+        result<stream_id> fresh = device_->create_stream(stream_role::compute);
+        if (!fresh.ok()) {
+            return fresh.why();
+        }
+        *stream = fresh.value();
+    }
+    for (event_id *event : {&begin_, &end_, &joined_}) {
+        result<event_id> fresh = device_->create_event(event == &joined_ ? event_kind::plain : event_kind::timed);
+        if (!fresh.ok()) {
+            return fresh.why();
+        }
+        *event = fresh.value();
+    }
+    result<void *> memory = device_->alloc_device(std::max(all_bytes, k_player_alignment));
+    if (!memory.ok()) {
+        return memory.why();
+    }
+    memory_ = static_cast<std::byte *>(memory.value());
+    return {};
+}
+
+// Stream-ordered memory of one stream: what was given back may be given out again at once.
+void *step_player::lend(void *context, uint64_t size_bytes, uint64_t, ebb_stream) {
+    auto *self = static_cast<step_player *>(context);
+    std::vector<void *> &unused = self->lent_[size_bytes];
+    if (!unused.empty()) {
+        void *given = unused.back();
+        unused.pop_back();
+        return given;
+    }
+    result<void *> fresh = self->device_->alloc_device(size_bytes);
+    return fresh.ok() ? fresh.value() : nullptr;
+}
+
+void step_player::take_back(void *context, void *data, uint64_t size_bytes, ebb_stream) {
+    static_cast<step_player *>(context)->lent_[size_bytes].push_back(data);
+}
+
+ebb_statistics step_player::statistics() {
+    ebb_statistics s{};
+    s.struct_size = sizeof(s);
+    static_cast<void>(ebb_stats(runtime_, &s));
+    return s;
+}
+
+// ------------------------------------------------------------------------------------------------------- steps --
+
+result<step_player::step_result> step_player::play() {
+    result_ = {};
+    device_->synchronize();
+    EBB_TRY(player_called(ebb_step(runtime_, EBB_PHASE_TRAIN), "ebb_step"));
+    EBB_TRY(device_->record_event(begin_, compute_));
+    EBB_TRY(play_events());
+    EBB_TRY(device_->record_event(end_, compute_));
+    device_->synchronize();
+    result<uint64_t> time = device_->elapsed_ns(begin_, end_);
+    if (!time.ok()) {
+        return time.why();
+    }
+    result_.step_ns = static_cast<double>(time.value());
+    return result_;
+}
+
+status step_player::play_events() {
+    for (uint32_t e = 0; e < model_.events.size(); ++e) {
+        EBB_TRY(recompute_due(e));
+        EBB_TRY(play_event(e));
+    }
+    return {};
+}
+
+status step_player::play_event(uint32_t e) {
+    const step_event &event = model_.events[e];
+    switch (event.what) {
+        case step_event_kind::work:
+            return compute(event.time_ns, event.hbm_fraction);
+        case step_event_kind::collective_begin:
+            return begin_collective(event);
+        case step_event_kind::collective_end:
+            return end_collective();
+        case step_event_kind::produce:
+            return produce(event.tensor);
+        case step_event_kind::use:
+            return use(event.tensor);
+        case step_event_kind::done:
+            return done(event.tensor);
+        case step_event_kind::release:
+            return release(event.tensor);
+    }
+    return {};
+}
+
+status step_player::compute(double time_ns, double hbm_fraction) {
+    sim_kernel kernel;
+    kernel.duration_ps = static_cast<sim_time_ps>(time_ns * factor_ * 1e3 + 0.5);
+    kernel.hbm_fraction = hbm_fraction;
+    return device_->launch(compute_, kernel);
+}
+
+status step_player::begin_collective(const step_event &e) {
+    EBB_TRY(device_->record_event(joined_, compute_));
+    EBB_TRY(device_->wait_event(collective_, joined_));
+    sim_kernel kernel;
+    kernel.engine = sim_engine::collective;
+    kernel.duration_ps = static_cast<sim_time_ps>(e.time_ns * factor_ * 1e3 + 0.5);
+    return device_->launch(collective_, kernel);
+}
+
+status step_player::end_collective() {
+    EBB_TRY(device_->record_event(joined_, collective_));
+    return device_->wait_event(compute_, joined_);
+}
+
+status step_player::produce(uint32_t t) {
+    const step_tensor &tensor = model_.tensors[t];
+    const auto stream = static_cast<ebb_stream>(compute_);
+    ebb_offload_args args{};
+    args.struct_size = sizeof(args);
+    args.data = memory_ + offset_[t];
+    args.size_bytes = tensor.size_bytes;
+    args.producers = &stream;
+    args.producer_count = 1;
+    args.micro_batch = tensor.micro_batch;
+    args.stage = tensor.stage;
+    args.flags = tensor.can_recompute ? EBB_OFFLOAD_CAN_RECOMPUTE : 0;
+    args.recompute_cost_ns = static_cast<uint64_t>(tensor.recompute_ns);
+    std::vector<ebb_activation> from;
+    for (const uint32_t f : tensor.recompute_from) {
+        from.push_back(live_[f].activation);
+    }
+    args.recompute_from = from.data();
+    args.recompute_from_count = from.size();
+    if (options_.fixed != nullptr) {
+        args.placement = static_cast<ebb_placement>(options_.fixed->placement[t]);
+    }
+    ebb_offload_info info{};
+    info.struct_size = sizeof(info);
+    EBB_TRY(in_scopes(tensor.name, args, info));
+    live_[t] = {};
+    live_[t].activation = info.activation;
+    return {};
+}
+
+// "decoder/layer.3/gate" is "gate" in two scopes.
+status step_player::in_scopes(const std::string &name, ebb_offload_args &args, ebb_offload_info &info) {
+    size_t begin = 0;
+    size_t scopes = 0;
+    for (size_t slash = name.find('/'); slash != std::string::npos; slash = name.find('/', begin)) {
+        EBB_TRY(player_called(ebb_scope_push(runtime_, name.substr(begin, slash - begin).c_str()), "ebb_scope_push"));
+        begin = slash + 1;
+        ++scopes;
+    }
+    args.name = name.c_str() + begin;
+    status offloaded = player_called(ebb_offload(runtime_, &args, &info), "ebb_offload");
+    for (; scopes != 0; --scopes) {
+        static_cast<void>(ebb_scope_pop(runtime_));
+    }
+    return offloaded;
+}
+
+// Claims its bytes; without room for a slot they go into the memory that the tensor had.
+status step_player::bring(uint32_t t, bool &recompute) {
+    live_tensor &l = live_[t];
+    recompute = false;
+    if (l.here) {
+        return {};
+    }
+    ebb_reload_info info{};
+    info.struct_size = sizeof(info);
+    const auto stream = static_cast<ebb_stream>(compute_);
+    ebb_status s = ebb_reload(runtime_, l.activation, stream, &info);
+    if (s == EBB_RECOMPUTE) {
+        recompute = true;
+        return {};
+    }
+    l.here = true;
+    if (s == EBB_OK) {
+        l.claim = info.claim;
+        return {};
+    }
+    if (s != EBB_NO_SLOT) {
+        return player_failed("ebb_reload");
+    }
+    ++result_.no_slot;
+    return player_called(
+        ebb_reload_into(runtime_, l.activation, memory_ + offset_[t], model_.tensors[t].size_bytes, stream),
+        "ebb_reload_into");
+}
+
+status step_player::use(uint32_t t) {
+    bool again = false;
+    EBB_TRY(bring(t, again));
+    return again ? recompute(t) : status();
+}
+
+// What it is computed from is claimed for that long; a copy that backward needs again stays where it is.
+status step_player::recompute(uint32_t t) {
+    const step_tensor &tensor = model_.tensors[t];
+    std::vector<uint32_t> brought;
+    EBB_TRY(player_called(ebb_recompute_begin(runtime_, tensor.size_bytes), "ebb_recompute_begin"));
+    for (const uint32_t f : tensor.recompute_from) {
+        if (live_[f].here) {
+            continue;
+        }
+        bool again = false;
+        EBB_TRY(bring(f, again));
+        if (again) {
+            return {code::internal,
+                    fmt::format("'{}' is computed from '{}', which is not there", tensor.name, model_.tensors[f].name)};
+        }
+        brought.push_back(f);
+    }
+    EBB_TRY(compute(tensor.recompute_ns, 0));
+    for (const uint32_t f : brought) {
+        EBB_TRY(done(f));
+    }
+    live_[t].here = true;
+    return player_called(ebb_recompute_end(runtime_), "ebb_recompute_end");
+}
+
+status step_player::recompute_due(uint32_t e) {
+    for (const uint32_t t : recompute_at_[e]) {
+        const bool asked = options_.fixed != nullptr && options_.fixed->placement[t] == tensor_placement::recompute;
+        if (asked && !live_[t].here) {
+            EBB_TRY(use(t));
+        }
+    }
+    return {};
+}
+
+status step_player::done(uint32_t t) {
+    live_tensor &l = live_[t];
+    l.here = false;
+    if (l.claim == 0) {
+        return {};
+    }
+    return player_called(ebb_return(runtime_, std::exchange(l.claim, 0), static_cast<ebb_stream>(compute_)),
+                         "ebb_return");
+}
+
+status step_player::release(uint32_t t) {
+    EBB_TRY(done(t));
+    return player_called(ebb_release(runtime_, live_[t].activation), "ebb_release");
+}
+
+}  // namespace ebb

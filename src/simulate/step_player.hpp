@@ -1,0 +1,91 @@
+// Plays a step model on a simulated machine through the real runtime: the same calls that a training loop would make,
+// with kernels of the model's times in between. What comes out is what the runtime does, not what a model of it would.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.hpp"
+#include "device/sim/sim_device.hpp"
+#include "ebb/ebb.h"
+#include "runtime/runtime.hpp"
+#include "schedule/plan.hpp"
+#include "schedule/step_model.hpp"
+
+namespace ebb {
+
+struct play_options {
+    sim_machine machine;
+    runtime_options core;
+    memory_mode mode = memory_mode::staging;  // one_pool: slots come from the caller's allocator
+    const plan *fixed = nullptr;              // placements to ask for; null: the runtime decides
+};
+
+class step_player {
+public:
+    // The model must live as long. Device memory is accounted by the runtime's budget: the simulated device gives
+    // addresses.
+    static result<std::unique_ptr<step_player>> make(const step_model &model, const play_options &options);
+    ~step_player();
+    step_player(const step_player &) = delete;
+    step_player &operator=(const step_player &) = delete;
+
+    struct step_result {
+        double step_ns = 0;    // of the compute stream
+        uint64_t no_slot = 0;  // reloads that found no room and went into the caller's memory
+    };
+    // One training step.
+    result<step_result> play();
+
+    // All times of the model's work are multiplied by that: a first step that is slower than the others.
+    void slow_down(double factor) noexcept { factor_ = factor; }
+
+    [[nodiscard]] ebb_statistics statistics();
+    [[nodiscard]] sim_device &device() noexcept { return *device_; }
+    [[nodiscard]] ebb_runtime *runtime() noexcept { return runtime_; }
+
+private:
+    struct live_tensor {
+        ebb_activation activation = 0;
+        ebb_claim claim = 0;
+        bool here = false;  // claimed, copied into the caller's memory, or computed again
+    };
+
+    step_player(const step_model &model, const play_options &options);
+    status init();
+    status compute(double time_ns, double hbm_fraction);
+    status begin_collective(const step_event &e);
+    status end_collective();
+    status produce(uint32_t tensor);
+    status in_scopes(const std::string &name, ebb_offload_args &args, ebb_offload_info &info);
+    status use(uint32_t tensor);
+    status done(uint32_t tensor);
+    status release(uint32_t tensor);
+    status bring(uint32_t tensor, bool &recompute);
+    status recompute(uint32_t tensor);
+    status recompute_due(uint32_t event);
+    status play_event(uint32_t event);
+    status play_events();
+    static void *lend(void *context, uint64_t size_bytes, uint64_t alignment, ebb_stream home);
+    static void take_back(void *context, void *data, uint64_t size_bytes, ebb_stream home);
+
+    const step_model &model_;
+    play_options options_;
+    double factor_ = 1;
+    sim_device *device_ = nullptr;  // the runtime's
+    ebb_runtime *runtime_ = nullptr;
+    stream_id compute_{};
+    stream_id collective_{};
+    event_id begin_{}, end_{}, joined_{};
+    std::byte *memory_ = nullptr;
+    std::vector<uint64_t> offset_;                     // by tensor, in memory_
+    std::vector<std::vector<uint32_t>> recompute_at_;  // by event: tensors that may be recomputed before it
+    std::vector<live_tensor> live_;
+    std::unordered_map<uint64_t, std::vector<void *>> lent_;  // given back, by size
+    step_result result_;
+};
+
+}  // namespace ebb
