@@ -20,7 +20,8 @@ FULL = {"repetitions": 9, "min_time": 0.2, "train_runs": 7}
 QUICK = {"repetitions": 3, "min_time": 0.05, "train_runs": 3}
 
 # Google Benchmark programs; one may hold several benchmarks, told apart by the first part of their names.
-PROGRAMS = {"hot_path": "hot_path_bench", "arena_lifo": "arena_bench", "arena_moe": "arena_bench", "lane_copy": "lane_copy_bench"}
+PROGRAMS = {"hot_path": "hot_path_bench", "arena_lifo": "arena_bench", "arena_moe": "arena_bench", "lane_copy": "lane_copy_bench",
+            "sim_ops": "sim_ops_bench"}
 TRAIN_MODES = ["keep", "recompute", "offload-sync", "offload-lhs", "offload-pipelined", "offload-auto"]
 NANOSECONDS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 # What Google Benchmark appends to names by how a benchmark was set up.
@@ -158,6 +159,13 @@ def lane_copy_figures(measurements):
     return figures
 
 
+def sim_ops_figures(measurements):
+    """Device operations per second of processor time; what they are compared with is a number, not a program."""
+    wanted = 1e6
+    value = measurements.median("sim_ops/ours", "items_per_second")
+    return [figure("sim_ops.per_second", value / 1e6, "million/s", "what is wanted", wanted / 1e6, at_least=1.0)]
+
+
 def train_figures(runs):
     """runs: for each mode the step times of its runs, None where it ended out of memory."""
     medians = {mode: statistics.median(times) for mode, times in runs.items() if None not in times}
@@ -233,6 +241,8 @@ def measure(benchmark, bin_dir, effort):
         figures = hot_path_figures(measurements)
     elif benchmark == "lane_copy":
         figures = lane_copy_figures(measurements)
+    elif benchmark == "sim_ops":
+        figures = sim_ops_figures(measurements)
     else:
         figures = arena_figures(measurements, benchmark)
     return figures, report.get("context", {})

@@ -68,6 +68,14 @@ class MeasurementsTest(unittest.TestCase):
 
 
 class BenchmarksTest(unittest.TestCase):
+    def test_sim_ops(self):
+        m = figures.Measurements(report(**{"sim_ops/ours": ([3e6], {"items_per_second": 2.5e6})}))
+        made = by_name(figures.sim_ops_figures(m))
+        self.assertAlmostEqual(made["sim_ops.per_second"]["value"], 2.5)
+        self.assertTrue(made["sim_ops.per_second"]["met"])
+        m = figures.Measurements(report(**{"sim_ops/ours": ([3e6], {"items_per_second": 0.99e6})}))
+        self.assertFalse(figures.sim_ops_figures(m)[0]["met"])
+
     def test_hot_path(self):
         m = figures.Measurements(report(**{
             "hot_path/ours/100": ([100.0, 90.0, 110.0], {}),
