@@ -26,11 +26,12 @@ uint32_t take_slot(std::vector<Slot> &slots, std::vector<uint32_t> &unused) {
 
 }  // namespace
 
-sim_device::sim_device(const sim_machine &machine)
+sim_device::sim_device(const sim_machine &machine, std::optional<uint64_t> checking_seed)
     : machine_(machine),
       device_memory_("device memory of the sim device", machine.device_bytes, code::out_of_device_memory),
       host_memory_("pinned host memory of the sim device", machine.host_bytes, code::out_of_host_memory),
-      streams_(machine),
+      checker_(checking_seed.has_value() ? std::make_unique<sim_checker>(*checking_seed) : nullptr),
+      streams_(machine, checker_.get()),
       default_stream_(streams_.create()) {
     EBB_CHECK(check_machine(machine).ok());
     info_.name = "sim";
@@ -80,12 +81,30 @@ uint64_t sim_device::operation_count() const {
 
 // ------------------------------------------------------------------------------------------------------ memory --
 
+result<void *> sim_device::reserve(reserved_memory &memory, uint64_t size_bytes) {
+    const std::lock_guard lock(mutex_);
+    result<void *> given = memory.reserve(size_bytes);
+    if (checker_ != nullptr && given.ok()) {
+        checker_->allocated(given.value(), size_bytes);
+    }
+    return given;
+}
+
+status sim_device::give_back(reserved_memory &memory, void *data, uint64_t size_bytes) {
+    const std::lock_guard lock(mutex_);
+    EBB_TRY(memory.give_back(data, size_bytes));
+    if (checker_ != nullptr) {
+        checker_->freed(data, size_bytes);
+    }
+    return {};
+}
+
 result<void *> sim_device::alloc_device(uint64_t size_bytes) {
-    return device_memory_.reserve(size_bytes);
+    return reserve(device_memory_, size_bytes);
 }
 
 status sim_device::free_device(void *data, uint64_t size_bytes) {
-    return device_memory_.give_back(data, size_bytes);
+    return give_back(device_memory_, data, size_bytes);
 }
 
 device_memory sim_device::memory() const {
@@ -93,11 +112,11 @@ device_memory sim_device::memory() const {
 }
 
 result<void *> sim_device::map_host(uint64_t size_bytes) {
-    return host_memory_.reserve(size_bytes);
+    return reserve(host_memory_, size_bytes);
 }
 
 status sim_device::unmap_host(void *data, uint64_t size_bytes) {
-    return host_memory_.give_back(data, size_bytes);
+    return give_back(host_memory_, data, size_bytes);
 }
 
 uint64_t sim_device::host_room_bytes() const {
@@ -289,10 +308,13 @@ result<uint64_t> sim_device::elapsed_ns(event_id start, event_id end) {
 
 // -------------------------------------------------------------------------------------------------------- work --
 
-status sim_device::enqueue(stream_id stream, const sim_work &work) {
+status sim_device::enqueue(stream_id stream, sim_work work, const touched &memory) {
     const stream_slot *on = find(stream);
     if (on == nullptr && stream != k_default_stream) {
         return no_such(stream);
+    }
+    if (checker_ != nullptr) {
+        work.access = checker_->add(memory.action, static_cast<uint64_t>(stream), memory.reads, memory.writes);
     }
     call();
     streams_.work(on == nullptr ? default_stream_ : on->stream, work);
@@ -300,40 +322,84 @@ status sim_device::enqueue(stream_id stream, const sim_work &work) {
     return {};
 }
 
+sim_time_ps sim_device::hbm_time_ps(uint64_t size_bytes) const noexcept {
+    const double rate = machine_.hbm_bytes_per_second;
+    return rate > 0 ? static_cast<sim_time_ps>(static_cast<double>(size_bytes) / rate * k_ps_per_second + 0.5) : 0;
+}
+
 status sim_device::copy(stream_id stream, copy_direction direction, void *destination, const void *source,
                         uint64_t size_bytes) {
     EBB_TRY(check_copy_arguments(destination, source, size_bytes));
+    const sim_read read{source, size_bytes};
+    const sim_write write{destination, size_bytes};
     const std::lock_guard lock(mutex_);
     sim_work work;
+    sim_action action = sim_action::copy_d2d;
     if (direction == copy_direction::d2d) {
         work.hbm_fraction = 1;
-        if (machine_.hbm_bytes_per_second > 0) {
-            const double seconds = 2 * static_cast<double>(size_bytes) / machine_.hbm_bytes_per_second;
-            work.duration_ps = static_cast<sim_time_ps>(seconds * k_ps_per_second);
-        }
+        work.duration_ps = hbm_time_ps(2 * size_bytes);
     } else {
-        work.engine = direction == copy_direction::d2h ? sim_engine::d2h : sim_engine::h2d;
+        const bool out = direction == copy_direction::d2h;
+        action = out ? sim_action::copy_d2h : sim_action::copy_h2d;
+        work.engine = out ? sim_engine::d2h : sim_engine::h2d;
         work.size_bytes = size_bytes;
     }
-    return enqueue(stream, work);
+    return enqueue(stream, work, {action, {&read, 1}, {&write, 1}});
 }
 
 status sim_device::checksum(stream_id stream, const void *data, uint64_t size_bytes, uint64_t *accumulator) {
     EBB_TRY(check_checksum_arguments(data, size_bytes, accumulator));
+    const sim_read read{data, size_bytes};
     const std::lock_guard lock(mutex_);
     sim_work work;
     work.hbm_fraction = 1;
-    if (machine_.hbm_bytes_per_second > 0) {
-        const double seconds = static_cast<double>(size_bytes) / machine_.hbm_bytes_per_second;
-        work.duration_ps = static_cast<sim_time_ps>(seconds * k_ps_per_second);
-    }
-    return enqueue(stream, work);
+    work.duration_ps = hbm_time_ps(size_bytes);
+    return enqueue(stream, work, {sim_action::checksum, {&read, 1}, {}});
 }
 
 status sim_device::launch(stream_id stream, const sim_kernel &kernel) {
     const std::lock_guard lock(mutex_);
-    return enqueue(stream, {kernel.engine, kernel.duration_ps, kernel.hbm_fraction, 0});
+    sim_work work;
+    work.engine = kernel.engine;
+    work.duration_ps = kernel.duration_ps;
+    work.hbm_fraction = kernel.hbm_fraction;
+    return enqueue(stream, work, {sim_action::kernel, kernel.reads, kernel.writes});
 }
+
+// ---------------------------------------------------------------------------------------------------- checking --
+
+status sim_device::enqueue_at_once(stream_id stream, sim_action action, const sim_write &range) {
+    const std::lock_guard lock(mutex_);
+    const stream_slot *on = find(stream);
+    if (on == nullptr && stream != k_default_stream) {
+        return no_such(stream);
+    }
+    if (checker_ != nullptr) {
+        streams_.at_once(on == nullptr ? default_stream_ : on->stream,
+                         checker_->add(action, static_cast<uint64_t>(stream), {}, {&range, 1}));
+    }
+    return {};
+}
+
+status sim_device::free_on(stream_id stream, void *data, uint64_t size_bytes) {
+    return enqueue_at_once(stream, sim_action::free, {data, size_bytes});
+}
+
+status sim_device::alloc_on(stream_id stream, void *data, uint64_t size_bytes) {
+    return enqueue_at_once(stream, sim_action::alloc, {data, size_bytes});
+}
+
+std::vector<sim_violation> sim_device::violations() const {
+    const std::lock_guard lock(mutex_);
+    return checker_ == nullptr ? std::vector<sim_violation>() : checker_->violations();
+}
+
+uint64_t sim_device::violation_count() const {
+    const std::lock_guard lock(mutex_);
+    return checker_ == nullptr ? 0 : checker_->violation_count();
+}
+
+// ------------------------------------------------------------------------------------------------------- gates --
 
 result<sim_device::gate> sim_device::stand(stream_id stream) {
     const std::lock_guard lock(mutex_);

@@ -2,12 +2,18 @@
 // operations. Memory is address space without pages, so that 165 GiB of device memory are simulated anywhere.
 // Deterministic: the same calls give the same times and the same log.
 //
+// In checking mode it is not the machine's times that count: work runs at shuffled times and each piece looks at what
+// it touches (sim_checker.hpp), so that an order that nobody made shows.
+//
 // The host's clock goes on by a fixed time per call, the device's with it; waiting for an event moves both to
 // where it is passed. Calls may come from any thread, one after the other: only the order of the calls counts.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "device/device.hpp"
@@ -20,12 +26,15 @@ struct sim_kernel {
     sim_engine engine = sim_engine::compute;  // or collective
     sim_time_ps duration_ps = 0;              // alone on the machine
     double hbm_fraction = 0;                  // of HBM's rate, when alone
+    // For checking mode, which copies them; otherwise nobody looks.
+    std::span<const sim_read> reads{};
+    std::span<const sim_write> writes{};
 };
 
 class sim_device : public device {
 public:
-    // The machine has passed check_machine().
-    explicit sim_device(const sim_machine &machine);
+    // The machine has passed check_machine(). With a seed, in checking mode.
+    explicit sim_device(const sim_machine &machine, std::optional<uint64_t> checking_seed = std::nullopt);
     ~sim_device() override;
     sim_device(const sim_device &) = delete;
     sim_device &operator=(const sim_device &) = delete;
@@ -68,6 +77,14 @@ public:
     // The host waits for everything that can be done.
     void synchronize();
 
+    // Memory that an allocator of the caller's takes back and gives out again in the order of a stream, for checking
+    // mode; otherwise nothing. What was alloc_device'd is memory already.
+    status free_on(stream_id stream, void *data, uint64_t size_bytes);
+    status alloc_on(stream_id stream, void *data, uint64_t size_bytes);
+    // Checking mode: the first ones, and how many there were.
+    [[nodiscard]] std::vector<sim_violation> violations() const;
+    [[nodiscard]] uint64_t violation_count() const;
+
     [[nodiscard]] sim_time_ps host_time_ps() const;
     [[nodiscard]] sim_time_ps busy_ps(sim_engine engine) const;
     [[nodiscard]] uint64_t log_hash() const;
@@ -90,7 +107,16 @@ private:
     [[nodiscard]] static status no_such(stream_id stream);
     [[nodiscard]] static status no_such(event_id event);
     result<sim_time_ps> time_of(event_id event, const char *which);
-    status enqueue(stream_id stream, const sim_work &work);
+    struct touched {
+        sim_action action;
+        std::span<const sim_read> reads;
+        std::span<const sim_write> writes;
+    };
+    status enqueue(stream_id stream, sim_work work, const touched &memory);
+    status enqueue_at_once(stream_id stream, sim_action action, const sim_write &range);
+    result<void *> reserve(reserved_memory &memory, uint64_t size_bytes);
+    status give_back(reserved_memory &memory, void *data, uint64_t size_bytes);
+    [[nodiscard]] sim_time_ps hbm_time_ps(uint64_t size_bytes) const noexcept;
     void call();       // the host's time for a call, and what the device does meanwhile
     void call_ends();  // a host that does not run ahead waits
 
@@ -99,6 +125,7 @@ private:
     reserved_memory device_memory_;
     reserved_memory host_memory_;
     mutable std::mutex mutex_;
+    std::unique_ptr<sim_checker> checker_;
     sim_streams streams_;
     sim_time_ps host_ps_ = 0;
     sim_streams::index default_stream_;

@@ -19,6 +19,7 @@ constexpr size_t k_sim_engines = 4;
 
 struct sim_work {
     sim_engine engine = sim_engine::compute;
+    uint32_t access = 0;          // checking mode: what it touches, by the checker's number
     sim_time_ps duration_ps = 0;  // compute, collective: alone on the machine
     double hbm_fraction = 0;      // compute: part of HBM's rate that it uses when alone
     uint64_t size_bytes = 0;      // copies

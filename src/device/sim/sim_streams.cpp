@@ -54,6 +54,14 @@ void sim_streams::work(index s, const sim_work &work) {
     }
 }
 
+void sim_streams::at_once(index s, sim_checker::access_id access) {
+    const index made = add(s, kind::at_once);
+    operations_[made].work.access = access;
+    if (streams_[s].first == made) {
+        proceed(s);
+    }
+}
+
 sim_streams::index sim_streams::new_mark() {
     if (free_mark_ == k_none) {
         marks_.emplace_back();
@@ -131,7 +139,11 @@ bool sim_streams::step(index s, operation &first) {
         case kind::work:
             if (!first.submitted) {
                 first.submitted = true;
-                engines_.submit(streams_[s].first, first.work);
+                if (checker_ == nullptr) {
+                    engines_.submit(streams_[s].first, first.work);
+                } else {
+                    checker_->submit(streams_[s].first, first.work.access, s);
+                }
             }
             return false;
         case kind::mark:
@@ -152,6 +164,9 @@ bool sim_streams::step(index s, operation &first) {
             if (!first.submitted) {
                 return false;
             }
+            break;
+        case kind::at_once:
+            checker_->at_once(first.work.access);
             break;
     }
     finish_first(s);
@@ -177,15 +192,29 @@ void sim_streams::finish_first(index s) {
 }
 
 bool sim_streams::advance(sim_time_ps limit) {
-    const sim_engines::ended end = engines_.advance(limit);
-    if (!end.any) {
-        return false;
+    if (checker_ != nullptr) {
+        return advance_checked(limit);
     }
-    const index s = operations_[end.piece].stream;
-    note(operations_[end.piece], end.began_ps);
+    const sim_engines::ended end = engines_.advance(limit);
+    if (end.any) {
+        finish_work(end.piece, end.began_ps);
+    }
+    return end.any;
+}
+
+bool sim_streams::advance_checked(sim_time_ps limit) {
+    const sim_checker::progress at = checker_->advance(limit);
+    if (at.ended) {
+        finish_work(at.piece, at.began_ps);
+    }
+    return at.any;
+}
+
+void sim_streams::finish_work(index piece, sim_time_ps began) {
+    const index s = operations_[piece].stream;
+    note(operations_[piece], began);
     finish_first(s);
     proceed(s);
-    return true;
 }
 
 void sim_streams::run_until(sim_time_ps time) {
@@ -195,7 +224,7 @@ void sim_streams::run_until(sim_time_ps time) {
 
 bool sim_streams::run_until_passed(index point) {
     while (!marks_[point].passed) {
-        if (engines_.idle()) {
+        if (idle()) {
             return false;
         }
         EBB_CHECK(advance(std::numeric_limits<sim_time_ps>::max()));
@@ -204,7 +233,7 @@ bool sim_streams::run_until_passed(index point) {
 }
 
 void sim_streams::run_until_idle() {
-    while (!engines_.idle()) {
+    while (!idle()) {
         EBB_CHECK(advance(std::numeric_limits<sim_time_ps>::max()));
     }
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "device/sim/sim_checker.hpp"
 #include "device/sim/sim_engines.hpp"
 
 namespace ebb {
@@ -15,16 +16,21 @@ public:
     using index = uint32_t;
     static constexpr index k_none = ~index{0};
 
-    explicit sim_streams(const sim_machine &machine) : engines_(machine) {}
+    // With a checker, work runs at its times instead of the machine's, and is looked at.
+    explicit sim_streams(const sim_machine &machine, sim_checker *checker = nullptr)
+        : engines_(machine), checker_(checker) {}
 
     [[nodiscard]] const sim_engines &engines() const noexcept { return engines_; }
-    [[nodiscard]] sim_time_ps now() const noexcept { return engines_.now(); }
+    [[nodiscard]] sim_time_ps now() const noexcept { return checker_ == nullptr ? engines_.now() : checker_->now(); }
+    [[nodiscard]] bool idle() const noexcept { return checker_ == nullptr ? engines_.idle() : checker_->idle(); }
 
     index create();
     // Behind what is on it.
     void destroy(index stream);
 
     void work(index stream, const sim_work &work);
+    // Checking mode: done when the stream gets there, in no time.
+    void at_once(index stream, sim_checker::access_id access);
     // A mark is a recorded point: held once for the caller, and by what waits for it.
     index mark(index stream);
     void wait(index stream, index mark);
@@ -48,7 +54,7 @@ public:
     [[nodiscard]] uint64_t operation_count() const noexcept { return operation_count_; }
 
 private:
-    enum class kind : uint8_t { work, mark, wait, gate };
+    enum class kind : uint8_t { work, mark, wait, gate, at_once };
     struct operation {
         kind what = kind::work;
         bool submitted = false;
@@ -76,9 +82,12 @@ private:
     void finish_first(index stream);
     void pass(index mark);
     bool advance(sim_time_ps limit);
+    bool advance_checked(sim_time_ps limit);
+    void finish_work(index piece, sim_time_ps began);
     void note(const operation &done, sim_time_ps began);
 
     sim_engines engines_;
+    sim_checker *checker_;
     std::vector<operation> operations_;
     std::vector<stream> streams_;
     std::vector<mark_record> marks_;
