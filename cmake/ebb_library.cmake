@@ -43,11 +43,17 @@ target_link_libraries(ebb_capi PUBLIC ebb_core)
 
 file(GLOB ebb_tools_sources CONFIGURE_DEPENDS
   "${PROJECT_SOURCE_DIR}/src/model/*.cpp" "${PROJECT_SOURCE_DIR}/src/simulate/*.cpp")
-if(ebb_tools_sources)
-  add_library(ebb_tools STATIC ${ebb_tools_sources})
-  ebb_compile_as_library(ebb_tools)
-  target_link_libraries(ebb_tools PUBLIC ebb_capi)
-endif()
+# The files of profiles/ are part of the program.
+file(GLOB ebb_profiles CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/profiles/*/*.json")
+set(ebb_embedded_profiles "${PROJECT_BINARY_DIR}/generated/embedded_profiles.cpp")
+set(ebb_embed_script "${PROJECT_SOURCE_DIR}/cmake/ebb_embed_profiles.cmake")
+add_custom_command(OUTPUT "${ebb_embedded_profiles}"
+  COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}/profiles" "-DOUT=${ebb_embedded_profiles}"
+          -P "${ebb_embed_script}"
+  DEPENDS ${ebb_profiles} "${ebb_embed_script}" VERBATIM)
+add_library(ebb_tools STATIC ${ebb_tools_sources} "${ebb_embedded_profiles}")
+ebb_compile_as_library(ebb_tools)
+target_link_libraries(ebb_tools PUBLIC ebb_capi)
 
 if(EBB_UNITY_BUILD AND ebb_library_type STREQUAL "SHARED" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND
    NOT EBB_SANITIZE)
