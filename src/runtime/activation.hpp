@@ -77,6 +77,7 @@ struct activation {
     bool has_slot = false;
     bool readers_cover_copy = false;  // some reader's stream waited for h2d
     bool counted_kept = false;        // its bytes count as kept, for its reason
+    bool recomputed = false;          // the caller has computed it again: it holds that memory until release
     bool copy_held = false;           // out of device memory: not issued before a collective has ended
 
     pinned_arena::block_id block = 0;
@@ -91,9 +92,10 @@ struct activation {
     ticket_set copies;    // copies out of and into the block that nothing later covers
     ticket_set arrivals;  // of all reloads, through whichever view: what ebb_wait waits for
 
-    uint32_t expected_uses = 0;      // use events that the prefetch window has passed and that have not come yet
-    uint32_t entry = k_no_index;     // in the record
-    uint32_t next_use = k_no_index;  // event of the record
+    uint32_t expected_uses = 0;         // use events that the prefetch window has passed and that have not come yet
+    uint32_t entry = k_no_index;        // in the record
+    uint32_t next_use = k_no_index;     // event of the record
+    uint32_t next_reload = k_no_index;  // of the record
     uint64_t traced_step = 0;
     uint32_t traced = k_no_index;  // in this step's trace
 
@@ -121,7 +123,7 @@ struct activation {
         state = activation_state::kept;
         reason = keep_reason::none;
         released = release_asked = source_held = counted_given_up = staged = block_lost = unclaimed = in_storage_index =
-            has_block = has_slot = readers_cover_copy = counted_kept = copy_held = false;
+            has_block = has_slot = readers_cover_copy = counted_kept = recomputed = copy_held = false;
         block = slot = source_slot = claims = 0;
         d2h = h2d = {};
         produced.clear();
@@ -129,7 +131,7 @@ struct activation {
         copies.clear();
         arrivals.clear();
         expected_uses = 0;
-        entry = next_use = k_no_index;
+        entry = next_use = next_reload = k_no_index;
         traced_step = 0;
         traced = k_no_index;
         queue_previous = queue_next = parent = first_view = next_view = k_no_index;

@@ -25,6 +25,7 @@
 #include "runtime/time_samples.hpp"
 #include "runtime/verifier.hpp"
 #include "schedule/policy.hpp"
+#include "schedule/sliding_maximum.hpp"
 #include "schedule/step_record.hpp"
 #include "schedule/step_trace.hpp"
 #include "transfer/lanes.hpp"
@@ -226,6 +227,7 @@ private:
     status stage(index i, const offload_request &request);
 
     // runtime_reload.cpp
+    void ask_to_recompute(index i, bool claimed);
     status claim_bytes(index i, stream_id consumer, reload_outcome &outcome);
     void forward(index b);
     void hand_back(index b);
@@ -286,7 +288,7 @@ private:
     void strand_slot(staging::slot_id slot, stream_id home);
     [[nodiscard]] uint64_t held_bytes() const noexcept {
         return kept_policy_bytes_ + kept_failure_bytes_ + kept_size_bytes_ + forwarded_bytes_ + source_bytes_ +
-               recompute_bytes_ + staging_->held_bytes();
+               recompute_bytes_ + recomputed_bytes_ + staging_->held_bytes();
     }
     [[nodiscard]] uint64_t budget_bytes() const noexcept;
     [[nodiscard]] bool budget_known() const noexcept {
@@ -307,6 +309,9 @@ private:
     void match_use(index i, bool claimed);
     bool follow_to(uint32_t event);
     void expire_use(uint32_t event);
+    void expire_reload(uint32_t number);
+    void consume_reloads(index i, uint32_t until_event);
+    void match_input(index i);
     uint32_t forget_expected(index i);
     void look_again_from(const activation &a);
     status end_step();
@@ -318,8 +323,9 @@ private:
     // runtime_prefetch.cpp
     void pump();
     enum class verdict : uint8_t { pass, stop };
-    verdict consider(uint32_t event);
-    verdict prefetch(index i, uint32_t event);
+    verdict consider(uint32_t number);
+    verdict prefetch(index i, uint32_t number);
+    [[nodiscard]] bool leaves_room(uint64_t footprint_bytes, uint32_t use_event);
     [[nodiscard]] bool depth_allows(const activation &body, uint32_t event) const noexcept;
 
     void remember_failure(status failure);
@@ -400,17 +406,20 @@ private:
     step_record record_;
     uint32_t position_ = 0;                   // the next event expected
     uint32_t last_use_ = k_no_index;          // event of the last matched use
-    uint32_t window_ = 0;                     // the next event that prefetching looks at
+    uint32_t window_ = 0;                     // the next of the record's reloads that prefetching looks at
     uint32_t waiting_for_slot_ = k_no_index;  // the activation that the window stops at until a slot is freed
     std::vector<uint64_t> bound_;             // by entry: handle of this step's activation, 0 none
     std::vector<uint32_t> cursor_;            // by series: the next occurrence's entry
-    std::vector<uint64_t> passed_;            // by event: step in which the window passed it as expected
+    std::vector<uint64_t> passed_;            // by reload: step in which the window passed it as expected
+    sliding_maximum reserve_;                 // of what is fixed between now and a prefetch's use
     uint32_t matched_events_ = 0;
     uint32_t unknown_events_ = 0;
     uint32_t misordered_events_ = 0;
     bool record_learned_ = false;  // calls of this step say more than it: derived and forecast anew at its end
     bool recomputing_ = false;
-    uint64_t recompute_bytes_ = 0;
+    uint64_t recompute_bytes_ = 0;           // of the section that is open
+    uint64_t recomputed_bytes_ = 0;          // computed again and not released
+    std::vector<uint64_t> recompute_asked_;  // reloads that were answered with recompute
     bool sampling_ = false;
     uint64_t steps_since_plan_ = 0;
 

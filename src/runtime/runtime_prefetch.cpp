@@ -15,30 +15,30 @@ void runtime::pump() {
     if (!staging_->block_taken() && !options_.lent_allocator) {
         return;  // nothing of the record moves; slots that come all the same are allocated by reloads alone
     }
-    if (window_ < position_) {
-        window_ = position_;
+    if (window_ < record_.reload_at(position_)) {
+        window_ = record_.reload_at(position_);
         waiting_for_slot_ = k_no_index;
     }
     if (waiting_for_slot_ != k_no_index) {
         return;  // no slot was freed since the last try
     }
-    const auto count = static_cast<uint32_t>(record_.events().size());
+    const auto count = static_cast<uint32_t>(record_.reloads().size());
     while (window_ < count && consider(window_) == verdict::pass) {
         ++window_;
     }
 }
 
-runtime::verdict runtime::consider(uint32_t event) {
-    const step_record::event &e = record_.events()[event];
-    if (!e.use || passed_[event] == step_number_) {
+runtime::verdict runtime::consider(uint32_t number) {
+    const step_record::reload &r = record_.reloads()[number];
+    if (passed_[number] == step_number_) {
         return verdict::pass;
     }
-    const step_record::entry &entry = record_.entries()[e.entry];
-    if (bound_[e.entry] == 0) {
+    const step_record::entry &entry = record_.entries()[r.entry];
+    if (bound_[r.entry] == 0) {
         // Missing from this step, or not produced yet.
         return entry.produced_at < position_ ? verdict::pass : verdict::stop;
     }
-    const index i = activations_.find(bound_[e.entry]);
+    const index i = activations_.find(bound_[r.entry]);
     if (i == k_no_index) {
         return verdict::pass;  // released
     }
@@ -49,17 +49,17 @@ runtime::verdict runtime::consider(uint32_t event) {
             // Given up before its use: prefetched then. Else it will be forwarded.
             return entry.given_up_before_use ? verdict::stop : verdict::pass;
         case activation_state::resident:
-            passed_[event] = step_number_;
+            passed_[number] = step_number_;
             ++body.expected_uses;
             return verdict::pass;
         case activation_state::offloaded:
-            return depth_allows(body, event) ? prefetch(i, event) : verdict::stop;
+            return depth_allows(body, r.event) ? prefetch(i, number) : verdict::stop;
         default:
             return verdict::pass;
     }
 }
 
-runtime::verdict runtime::prefetch(index i, uint32_t event) {
+runtime::verdict runtime::prefetch(index i, uint32_t number) {
     const index b = body_of(i);
     activation &body = activations_[b];
     if (links_wanted()) {
@@ -68,7 +68,7 @@ runtime::verdict runtime::prefetch(index i, uint32_t event) {
     }
     if (options_.lent_allocator && supply_.memory == nullptr) {
         const uint64_t footprint = staging::slot_footprint_bytes(body.size_bytes, body.data);
-        if (lent_cap_allows(footprint) && held_bytes() + footprint <= budget_bytes()) {
+        if (lent_cap_allows(footprint) && leaves_room(footprint, record_.reloads()[number].event)) {
             wish_ = {footprint, body.home};
         }
         return verdict::stop;
@@ -88,10 +88,23 @@ runtime::verdict runtime::prefetch(index i, uint32_t event) {
         remember_failure(std::move(s));
         return verdict::pass;  // its reload will try again, and say so
     }
-    passed_[event] = step_number_;
+    passed_[number] = step_number_;
     body.expected_uses = 1;
     unclaimed_add(b, false);
     return verdict::pass;
+}
+
+// In one pool a slot must not take what kept activations and those computed again will need before its use.
+bool runtime::leaves_room(uint64_t footprint_bytes, uint32_t use_event) {
+    if (held_bytes() + footprint_bytes > budget_bytes()) {
+        return false;
+    }
+    if (use_event < position_) {
+        return true;
+    }
+    const uint64_t moving_bytes = source_bytes_ + forwarded_bytes_ + staging_->held_bytes();
+    const uint64_t fixed_bytes = position_ == 0 ? 0 : reserve_.over(record_.fixed_bytes(), position_ - 1, use_event);
+    return moving_bytes + footprint_bytes + fixed_bytes <= budget_bytes();
 }
 
 // How far reloads may run ahead of their use.

@@ -44,6 +44,9 @@ void runtime::release_one(index i) {
     if (a.traced != k_no_index && a.traced_step == step_number_ && training()) {
         trace_.release(a.traced);
     }
+    if (a.recomputed) {
+        recomputed_bytes_ -= a.size_bytes;
+    }
     a.released = true;
     waiting_for_slot_ = waiting_for_slot_ == i ? k_no_index : waiting_for_slot_;
     activations_.invalidate(i);

@@ -13,14 +13,19 @@ status runtime::reload(uint64_t handle, stream_id consumer, reload_outcome &outc
     EBB_TRY(find_activation(handle, i));
     EBB_TRY(check_stream(consumer, "consumer"));
     if (activations_[body_of(i)].state == activation_state::recompute) {
-        match_use(i, true);
-        settle();
+        ask_to_recompute(i, true);
         return status::recompute();
     }
     EBB_TRY(claim_bytes(i, consumer, outcome));
     match_use(i, true);
     settle();
     return {};
+}
+
+void runtime::ask_to_recompute(index i, bool claimed) {
+    match_use(i, claimed);
+    recompute_asked_.push_back(activations_.handle(body_of(i)));
+    settle();
 }
 
 status runtime::claim_bytes(index i, stream_id consumer, reload_outcome &outcome) {
@@ -291,8 +296,7 @@ status runtime::reload_into(uint64_t handle, void *data, uint64_t size_bytes, st
                                                     describe(view), view.size_bytes)};
     }
     if (activations_[body_of(i)].state == activation_state::recompute) {
-        match_use(i, false);
-        settle();
+        ask_to_recompute(i, false);
         return status::recompute();
     }
     if (size_bytes != 0) {
@@ -524,6 +528,10 @@ status runtime::end_claim(index c, stream_id last) {
     --body.claims;
     if (body.claims != 0) {
         return {};
+    }
+    if (training() && !recomputing_ && body.traced != k_no_index && body.traced_step == step_number_ &&
+        !body.released) {
+        trace_.done(body.traced);
     }
     if (body.has_slot) {
         // Another use of these bytes is expected within the window: leaving them is that use's prefetch.

@@ -44,6 +44,7 @@ status runtime::end_step() {
     staging_->restart();
     recomputing_ = false;
     recompute_bytes_ = 0;
+    recompute_asked_.clear();
     if (!training() || step_number_ == 0) {
         return {};
     }
@@ -85,7 +86,6 @@ void runtime::adopt_trace() {
     has_last_mismatch_ = false;
     bound_.assign(record_.entries().size(), 0);
     cursor_.assign(record_.series_count(), k_no_index);
-    passed_.assign(record_.events().size(), 0);
     steps_since_plan_ = 0;
     if (first) {
         learn_budget();
@@ -139,6 +139,8 @@ void runtime::forecast() {
     b.source_cap_bytes = source_cap_bytes();
     b.keep_last = options_.keep_last;
     record_.forecast(b);
+    passed_.assign(record_.reloads().size(), 0);
+    reserve_.reset();
 }
 
 // ------------------------------------------------------------------------------------------------ matching --
@@ -162,6 +164,7 @@ void runtime::match_produce(index i, bool movable, bool last_kept) {
     cursor_[entry.series] = entry.next_occurrence;
     a.entry = e;
     a.next_use = entry.first_use;
+    a.next_reload = entry.first_reload;
     bound_[e] = activations_.handle(i);
     if (!follow_to(entry.produced_at)) {
         ++misordered_events_;
@@ -206,8 +209,12 @@ uint32_t runtime::find_entry(const call_key &key) const noexcept {
 
 void runtime::match_use(index i, bool claimed) {
     activation &a = activations_[i];
-    if (!training() || recomputing_ || a.traced_step != step_number_ || a.traced == k_no_index) {
-        return;  // not of this step, or a read for a recompute: served on demand and not compared
+    if (recomputing_) {
+        match_input(i);
+        return;
+    }
+    if (!training() || a.traced_step != step_number_ || a.traced == k_no_index) {
+        return;  // not of this step
     }
     trace_.use(a.traced, claimed);
     if (record_.empty()) {
@@ -219,15 +226,35 @@ void runtime::match_use(index i, bool claimed) {
         return;
     }
     a.next_use = record_.events()[event].next_use;
-    if (passed_[event] == step_number_) {
-        passed_[event] = 0;
-        activation &body = activations_[body_of(i)];
-        body.expected_uses -= body.expected_uses != 0 ? 1 : 0;
-        static_cast<void>(drop_unexpected(body_of(i)));  // read where it lies (reload_into), for the last time
-    }
+    consume_reloads(i, event);
     last_use_ = event;
     if (!follow_to(event)) {
         ++misordered_events_;
+    }
+}
+
+// Its reloads up to that event have come, or will not come any more.
+void runtime::consume_reloads(index i, uint32_t until_event) {
+    activation &a = activations_[i];
+    const index b = body_of(i);
+    const std::vector<step_record::reload> &reloads = record_.reloads();
+    for (; a.next_reload != k_no_index && reloads[a.next_reload].event <= until_event;
+         a.next_reload = reloads[a.next_reload].next) {
+        if (passed_[a.next_reload] == step_number_) {
+            passed_[a.next_reload] = 0;
+            activation &body = activations_[b];
+            body.expected_uses -= body.expected_uses != 0 ? 1 : 0;
+            static_cast<void>(drop_unexpected(b));  // read where it lies (reload_into), for the last time
+        }
+    }
+}
+
+// Read to compute another again: the use that the record knows of comes later.
+void runtime::match_input(index i) {
+    const activation &a = activations_[i];
+    if (following() && a.traced_step == step_number_ && position_ != 0 && a.next_reload != k_no_index &&
+        !record_.reloads()[a.next_reload].own) {
+        consume_reloads(i, position_ - 1);
     }
 }
 
@@ -246,12 +273,17 @@ bool runtime::follow_to(uint32_t event) {
 
 // A use that the window expected will not come (or comes out of order): its prefetch makes room.
 void runtime::expire_use(uint32_t event) {
-    const step_record::event &e = record_.events()[event];
-    if (!e.use || passed_[event] != step_number_) {
+    for (uint32_t r = record_.reload_at(event); r < record_.reload_at(event + 1); ++r) {
+        expire_reload(r);
+    }
+}
+
+void runtime::expire_reload(uint32_t number) {
+    if (passed_[number] != step_number_) {
         return;
     }
-    passed_[event] = 0;
-    const index i = activations_.find(bound_[e.entry]);
+    passed_[number] = 0;
+    const index i = activations_.find(bound_[record_.reloads()[number].entry]);
     if (i == k_no_index) {
         return;
     }
@@ -268,9 +300,9 @@ uint32_t runtime::forget_expected(index i) {
         return 0;  // its uses are not the record's
     }
     uint32_t forgotten = 0;
-    for (uint32_t event = a.next_use; event != k_no_index; event = record_.events()[event].next_use) {
-        if (passed_[event] == step_number_) {
-            passed_[event] = 0;
+    for (uint32_t r = a.next_reload; r != k_no_index; r = record_.reloads()[r].next) {
+        if (passed_[r] == step_number_) {
+            passed_[r] = 0;
             ++forgotten;
         }
     }
@@ -279,8 +311,8 @@ uint32_t runtime::forget_expected(index i) {
 }
 
 void runtime::look_again_from(const activation &a) {
-    if (a.next_use < window_ && following() && a.traced_step == step_number_) {
-        window_ = a.next_use;
+    if (a.next_reload < window_ && following() && a.traced_step == step_number_) {
+        window_ = a.next_reload;
         waiting_for_slot_ = k_no_index;
     }
 }
@@ -293,9 +325,11 @@ status runtime::recompute_begin(uint64_t size_bytes) {
     }
     recomputing_ = true;
     recompute_bytes_ = size_bytes;
-    // Room for what is computed, and for the reloads that it reads: prefetches can be had again.
-    while (!unclaimed_.empty() &&
-           (held_bytes() > budget_bytes() || staging_->used_bytes() + size_bytes > staging_->cap_bytes())) {
+    // Room for what is computed: prefetches can be had again. Where the record knows of it, what it reads is among
+    // them, and room was left; otherwise its reloads want slots, too.
+    const bool expected = !recompute_asked_.empty() && following();
+    while (!unclaimed_.empty() && (held_bytes() > budget_bytes() ||
+                                   (!expected && staging_->used_bytes() + size_bytes > staging_->cap_bytes()))) {
         static_cast<void>(drop_last_unclaimed());
     }
     settle();
@@ -308,6 +342,14 @@ status runtime::recompute_end() {
     }
     recomputing_ = false;
     recompute_bytes_ = 0;
+    for (const uint64_t handle : recompute_asked_) {
+        const index i = activations_.find(handle);
+        if (i != k_no_index && !activations_[i].recomputed) {
+            activations_[i].recomputed = true;  // it is there now, in the caller's memory
+            recomputed_bytes_ += activations_[i].size_bytes;
+        }
+    }
+    recompute_asked_.clear();
     settle();
     return {};
 }

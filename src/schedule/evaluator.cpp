@@ -24,7 +24,7 @@ evaluator::evaluator(const step_model &model) : model_(model) {
     fixed_part_.resize(ops_.size());
     pending_.reserve(tensors);
     forecast_pending_.reserve(tensors);
-    maxima_.reserve(ops_.size());
+    reserve_.reserve(ops_.size());
 }
 
 // Work between two calls is one number. A place for recomputes in front of work ends the work before it.
@@ -147,9 +147,9 @@ void evaluator::prepare(const plan &p, const plan_budget &budget) {
     pending_.clear();
     freed_.clear();
     freed_.push_back({one_pool_ ? 0 : p.staging_bytes, 0});
-    maxima_.clear();
-    pending_head_ = freed_head_ = maxima_head_ = 0;
-    maxima_end_ = window_ = next_use_ = at_ = 0;
+    reserve_.reset();
+    pending_head_ = freed_head_ = 0;
+    window_ = next_use_ = at_ = 0;
     forecast_done_ = false;
     compute_at_ns_ = d2h_at_ns_ = h2d_at_ns_ = collective_at_ns_ = 0;
     held_bytes_ = moving_bytes_ = staged_bytes_ = host_bytes_ = host_peak_bytes_ = peak_bytes_ = 0;
@@ -489,23 +489,9 @@ bool evaluator::slot_fits(uint32_t now, const expected_use &u) {
 }
 
 // The most that kept and recomputed tensors hold after now and until an op. The window only moves on, except after a
-// drop, so a queue of falling maxima gives it at a constant cost.
+// drop.
 uint64_t evaluator::reserve_bytes(uint32_t now, uint32_t until) {
-    if (maxima_end_ <= now || maxima_end_ > until + 1) {
-        maxima_.clear();
-        maxima_head_ = 0;
-        maxima_end_ = now + 1;
-    }
-    for (; maxima_end_ <= until; ++maxima_end_) {
-        while (maxima_.size() > maxima_head_ && fixed_part_[maxima_.back()] <= fixed_part_[maxima_end_]) {
-            maxima_.pop_back();
-        }
-        maxima_.push_back(maxima_end_);
-    }
-    while (maxima_head_ < maxima_.size() && maxima_[maxima_head_] <= now) {
-        ++maxima_head_;
-    }
-    return maxima_head_ < maxima_.size() ? fixed_part_[maxima_[maxima_head_]] : 0;
+    return reserve_.over(fixed_part_, now, until);
 }
 
 // Staging: the bytes are there; where they lie may still leave no room.

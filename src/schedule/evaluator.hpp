@@ -37,6 +37,7 @@
 
 #include "base/status.hpp"
 #include "schedule/plan.hpp"
+#include "schedule/sliding_maximum.hpp"
 #include "schedule/slot_replay.hpp"
 #include "schedule/step_model.hpp"
 
@@ -171,9 +172,8 @@ private:
     std::vector<uint32_t> pending_;  // sources, oldest first; those that left are skipped
     std::vector<freed_bytes> freed_;
     slot_replay slots_;
-    std::vector<uint32_t> maxima_;  // ops of falling fixed_part_ between now and the prefetch's use
-    size_t pending_head_ = 0, freed_head_ = 0, maxima_head_ = 0;
-    uint32_t maxima_end_ = 0;
+    sliding_maximum reserve_;  // of fixed_part_ between now and the prefetch's use
+    size_t pending_head_ = 0, freed_head_ = 0;
     uint32_t window_ = 0, next_use_ = 0;  // indices into uses_
     uint32_t at_ = 0;
     bool forecast_done_ = false;

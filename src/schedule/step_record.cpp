@@ -37,6 +37,11 @@ void step_record::adopt(const step_trace &trace) {
         e.parent = a.parent;
         e.produced_at = a.produced_at;
         e.released_at = std::min(a.released_at, trace.event_count());
+        e.automatic = a.automatic;
+        e.can_recompute = a.can_recompute;
+        e.recompute_cost_ns = a.recompute_cost_ns;
+        e.first_input = a.first_input;
+        e.input_count = a.input_count;
         entries_.push_back(e);
     }
     for (const traced_event &t : trace.events()) {
@@ -47,6 +52,8 @@ void step_record::adopt(const step_trace &trace) {
         events_.push_back(e);
     }
     collectives_ = trace.collectives();
+    ends_ = trace.ends();
+    inputs_ = trace.inputs();
     link_occurrences();
     derive();
 }
@@ -65,6 +72,96 @@ bool step_record::learn(uint32_t index, uint64_t size_bytes, bool movable, held_
 void step_record::derive() {
     derive_uses();
     derive_peak();
+    derive_reloads();
+    derive_fixed();
+}
+
+void step_record::place(const std::vector<tensor_placement> &placement) {
+    for (size_t i = 0; i < entries_.size(); ++i) {
+        entry &e = entries_[i];
+        if (!e.automatic) {
+            continue;
+        }
+        e.memory = placement[i] == tensor_placement::keep      ? held_memory::kept
+                   : placement[i] == tensor_placement::offload ? held_memory::source
+                                                               : held_memory::nothing;
+    }
+}
+
+void step_record::derive_reloads() {
+    reloads_.clear();
+    for (entry &e : entries_) {
+        e.first_reload = k_no_index;
+    }
+    reload_at_.assign(events_.size() + 1, 0);
+    last_reload_.assign(entries_.size(), k_no_index);
+    again_.assign(entries_.size(), 0);
+    for (uint32_t i = 0; i < events_.size(); ++i) {
+        reload_at_[i] = static_cast<uint32_t>(reloads_.size());
+        if (events_[i].use) {
+            add_inputs(i, events_[i].entry);
+            add_reload(i, events_[i].entry, true);
+        }
+    }
+    reload_at_[events_.size()] = static_cast<uint32_t>(reloads_.size());
+}
+
+bool step_record::recomputed(const entry &e) noexcept {
+    return e.memory == held_memory::nothing && e.can_recompute && e.parent == k_no_index;
+}
+
+// An activation that is nowhere is computed again at its use: what it is computed from is needed then, and so on. What
+// was computed again once is there until its release. No recursion: chains of inputs may be long.
+void step_record::add_inputs(uint32_t at, uint32_t first) {
+    to_recompute_.assign(1, first);
+    while (!to_recompute_.empty()) {
+        const uint32_t e = to_recompute_.back();
+        to_recompute_.pop_back();
+        if (!recomputed(entries_[e]) || again_[e] != 0) {
+            continue;
+        }
+        again_[e] = 1;
+        for (uint32_t k = 0; k < entries_[e].input_count; ++k) {
+            const uint32_t from = inputs_[entries_[e].first_input + k];
+            if (entries_[from].memory == held_memory::source) {
+                add_reload(at, from, false);
+            } else {
+                to_recompute_.push_back(from);
+            }
+        }
+    }
+}
+
+void step_record::add_reload(uint32_t at, uint32_t e, bool own) {
+    const auto number = static_cast<uint32_t>(reloads_.size());
+    (last_reload_[e] == k_no_index ? entries_[e].first_reload : reloads_[last_reload_[e]].next) = number;
+    last_reload_[e] = number;
+    reloads_.push_back({at, e, k_no_index, own});
+}
+
+// Views hold nothing of their own.
+void step_record::derive_fixed() {
+    fixed_bytes_.assign(events_.size(), 0);
+    std::vector<uint8_t> there(entries_.size(), 0);
+    uint64_t held = 0;
+    size_t end = 0;
+    for (uint32_t i = 0; i < events_.size(); ++i) {
+        for (; end < ends_.size() && ends_[end].at <= i; ++end) {
+            const uint32_t gone = ends_[end].activation;
+            if (ends_[end].release && there[gone] != 0) {
+                there[gone] = 0;
+                held -= entries_[gone].size_bytes;
+            }
+        }
+        const uint32_t e = events_[i].entry;
+        const bool fixed = entries_[e].memory == held_memory::kept || (events_[i].use && recomputed(entries_[e]));
+        if (fixed && there[e] == 0) {
+            there[e] = 1;
+            held += entries_[e].size_bytes;
+        }
+        const bool in_the_making = !events_[i].use && !fixed;
+        fixed_bytes_[i] = held + (in_the_making ? entries_[e].size_bytes : 0);
+    }
 }
 
 void step_record::link_occurrences() {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "schedule/plan.hpp"
 #include "schedule/step_trace.hpp"
 
 namespace ebb {
@@ -27,6 +28,11 @@ public:
         uint32_t series = 0;              // dense number of the key; its entries are that key's occurrences
         uint32_t next_occurrence = k_no_index;
         bool given_up_before_use = true;  // see forecast()
+        uint32_t first_reload = k_no_index;
+        bool automatic = false;  // the planner may decide
+        bool can_recompute = false;
+        uint64_t recompute_cost_ns = 0;  // 0: not said
+        uint32_t first_input = 0, input_count = 0;
     };
     struct event {
         bool use = false;
@@ -34,6 +40,14 @@ public:
         uint32_t entry = 0;
         uint32_t next_use = k_no_index;   // of the same entry
         uint32_t layer_end = k_no_index;  // first later use event of another layer (for use events)
+    };
+
+    // What may have to be copied in: an activation's own use, or the use of one that is computed again from it.
+    struct reload {
+        uint32_t event = 0;
+        uint32_t entry = 0;
+        uint32_t next = k_no_index;  // of the same entry
+        bool own = true;
     };
 
     // The conditions that the forecast depends on.
@@ -52,10 +66,21 @@ public:
     // use: a prefetch waits for those, and passes over the others, which will be forwarded.
     void forecast(const budget &b);
 
+    // A plan's decisions, by entry; only of those that it may decide. derive() and forecast() are due.
+    void place(const std::vector<tensor_placement> &placement);
+
     [[nodiscard]] bool empty() const noexcept { return events_.empty(); }
     [[nodiscard]] const std::vector<entry> &entries() const noexcept { return entries_; }
     [[nodiscard]] const std::vector<event> &events() const noexcept { return events_; }
     [[nodiscard]] const std::vector<traced_collective> &collectives() const noexcept { return collectives_; }
+    [[nodiscard]] const std::vector<traced_end> &ends() const noexcept { return ends_; }
+    [[nodiscard]] const uint32_t *inputs(const entry &e) const noexcept { return inputs_.data() + e.first_input; }
+    // In the order in which they are needed.
+    [[nodiscard]] const std::vector<reload> &reloads() const noexcept { return reloads_; }
+    // The first of them that an event or a later one needs.
+    [[nodiscard]] uint32_t reload_at(uint32_t number) const noexcept { return reload_at_[number]; }
+    // By event: what kept activations and those computed again hold then, with a produced one's bytes in the making.
+    [[nodiscard]] const std::vector<uint64_t> &fixed_bytes() const noexcept { return fixed_bytes_; }
     [[nodiscard]] entry &at(uint32_t index) noexcept { return entries_[index]; }
 
     // The series of a key, or k_no_index.
@@ -72,12 +97,25 @@ public:
 private:
     void link_occurrences();
     void derive_uses();
+    void derive_reloads();
+    void derive_fixed();
+    void add_reload(uint32_t at, uint32_t e, bool own);
+    void add_inputs(uint32_t at, uint32_t first);
+    [[nodiscard]] static bool recomputed(const entry &e) noexcept;
     void derive_peak();
     [[nodiscard]] static uint64_t saved_bytes(const entry &e) noexcept;
 
     std::vector<entry> entries_;
     std::vector<event> events_;
     std::vector<traced_collective> collectives_;
+    std::vector<traced_end> ends_;
+    std::vector<uint32_t> inputs_;  // entries
+    std::vector<reload> reloads_;
+    std::vector<uint32_t> last_reload_;  // scratch, by entry
+    std::vector<uint8_t> again_;
+    std::vector<uint32_t> to_recompute_;
+    std::vector<uint32_t> reload_at_;  // by event, and one beyond
+    std::vector<uint64_t> fixed_bytes_;
     std::vector<uint32_t> series_first_;  // entry
     std::vector<uint32_t> buckets_;       // open addressing over series
     uint64_t peak_saved_bytes_ = 0;
