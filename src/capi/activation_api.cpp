@@ -93,6 +93,7 @@ offload_request to_request(const ebb_offload_args &a, name_table::node scope, na
             .storage_id = a.storage_id,
             .storage_version = a.storage_version,
             .can_recompute = (a.flags & EBB_OFFLOAD_CAN_RECOMPUTE) != 0,
+            .recompute_cost_ns = a.recompute_cost_ns,
             .wish = static_cast<placement>(a.placement),
             .recompute_from = a.recompute_from,
             .recompute_from_count = a.recompute_from_count,

@@ -73,6 +73,7 @@ struct offload_request {
     uint64_t storage_id = 0;
     uint64_t storage_version = 0;
     bool can_recompute = false;
+    uint64_t recompute_cost_ns = 0;  // 0: not said
     placement wish = placement::by_policy;
     const uint64_t *recompute_from = nullptr;
     uint64_t recompute_from_count = 0;
@@ -203,6 +204,7 @@ private:
     status check_request(const offload_request &request);
     void reset(activation &a, const offload_request &request);
     status take(index i, const offload_request &request, offload_outcome &outcome);
+    void trace_recompute(index i, const offload_request &request);
     void untake(index i) noexcept;
     status mark_producers(activation &a, const offload_request &request);
     void place(index i, const offload_request &request, offload_outcome &outcome);
@@ -419,6 +421,7 @@ private:
     bool recomputing_ = false;
     uint64_t recompute_bytes_ = 0;           // of the section that is open
     uint64_t recomputed_bytes_ = 0;          // computed again and not released
+    bool recompute_due_ = false;             // one was just asked for
     std::vector<uint64_t> recompute_asked_;  // reloads that were answered with recompute
     bool sampling_ = false;
     uint64_t steps_since_plan_ = 0;

@@ -62,9 +62,27 @@ status runtime::take(index i, const offload_request &r, offload_outcome &outcome
         ++activations_[from].dependents;
     }
     place(i, r, outcome);
+    if (r.can_recompute && a.traced != k_no_index) {
+        trace_recompute(i, r);
+    }
     outcome.activation = activations_.handle(i);
     settle();
     return {};
+}
+
+// Inputs of other steps are not part of this one: what is computed from them is not planned.
+void runtime::trace_recompute(index i, const offload_request &r) {
+    const activation &a = activations_[i];
+    for (const index from : a.recompute_from) {
+        const activation &body = activations_[body_of(from)];
+        if (body.traced == k_no_index || body.traced_step != step_number_) {
+            return;
+        }
+    }
+    trace_.can_recompute(a.traced, r.recompute_cost_ns);
+    for (const index from : a.recompute_from) {
+        trace_.recompute_input(a.traced, activations_[body_of(from)].traced);
+    }
 }
 
 // Host memory ran out in the middle of an offload: the call fails and has taken nothing, so the memory stays the

@@ -9,7 +9,7 @@ namespace ebb {
 
 void runtime::pump() {
     wish_ = {};
-    if (!following() || recomputing_ || options_.prefetch_bytes == k_none_bytes) {
+    if (!following() || recomputing_ || recompute_due_ || options_.prefetch_bytes == k_none_bytes) {
         return;
     }
     if (!staging_->block_taken() && !options_.lent_allocator) {

@@ -22,9 +22,20 @@ status runtime::reload(uint64_t handle, stream_id consumer, reload_outcome &outc
     return {};
 }
 
+// What it is computed from is read now: sources that are still there stay, and nothing is prefetched into the room that
+// it needs.
 void runtime::ask_to_recompute(index i, bool claimed) {
     match_use(i, claimed);
     recompute_asked_.push_back(activations_.handle(body_of(i)));
+    recompute_due_ = true;
+    if (following() && position_ != 0) {
+        for (uint32_t r = record_.reload_at(position_ - 1); r < record_.reload_at(position_); ++r) {
+            const index input = activations_.find(bound_[record_.reloads()[r].entry]);
+            if (input != k_no_index && activations_[body_of(input)].state == activation_state::offloading) {
+                forward(body_of(input));
+            }
+        }
+    }
     settle();
 }
 

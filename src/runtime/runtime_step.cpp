@@ -45,6 +45,7 @@ status runtime::end_step() {
     recomputing_ = false;
     recompute_bytes_ = 0;
     recompute_asked_.clear();
+    recompute_due_ = false;
     if (!training() || step_number_ == 0) {
         return {};
     }
@@ -260,6 +261,7 @@ void runtime::match_input(index i) {
 
 // What lies between is missing from this step: it is skipped. False when the event was skipped before, or came before.
 bool runtime::follow_to(uint32_t event) {
+    recompute_due_ = false;
     if (event < position_) {
         return false;
     }
@@ -325,6 +327,7 @@ status runtime::recompute_begin(uint64_t size_bytes) {
     }
     recomputing_ = true;
     recompute_bytes_ = size_bytes;
+    make_room();
     // Room for what is computed: prefetches can be had again. Where the record knows of it, what it reads is among
     // them, and room was left; otherwise its reloads want slots, too.
     const bool expected = !recompute_asked_.empty() && following();
@@ -350,6 +353,7 @@ status runtime::recompute_end() {
         }
     }
     recompute_asked_.clear();
+    recompute_due_ = false;
     settle();
     return {};
 }

@@ -278,6 +278,26 @@ void step_record::forecast(const budget &b) {
         }
         const uint32_t i = events_[at].entry;
         entry &e = entries_[i];
+        const auto give_up_for = [&](uint64_t next_bytes) {
+            while (head < queue.size() &&
+                   (total_bytes + next_bytes > b.device_bytes || source_bytes > b.source_cap_bytes)) {
+                const uint32_t oldest = queue[head++];
+                if (pending[oldest] != 0) {
+                    leave(oldest);
+                    total_bytes -= held[oldest];
+                    held[oldest] = 0;
+                    entries_[oldest].given_up_before_use = true;
+                }
+            }
+        };
+        if (events_[at].use && recomputed(e) && held[i] == 0) {
+            for (uint32_t r = reload_at_[at]; r < reload_at_[at + 1]; ++r) {
+                leave(reloads_[r].own ? i : reloads_[r].entry);  // read, so it stays
+            }
+            give_up_for(e.size_bytes);
+            held[i] = e.size_bytes;
+            total_bytes += e.size_bytes;
+        }
         if (events_[at].claimed) {
             leave(e.parent == k_no_index ? i : e.parent);
         } else if (!events_[at].use && e.memory != held_memory::nothing) {
@@ -291,16 +311,7 @@ void step_record::forecast(const budget &b) {
         }
         const bool produce_next = at + 1 < events_.size() && !events_[at + 1].use;
         const uint64_t next_bytes = produce_next ? entries_[events_[at + 1].entry].size_bytes : 0;
-        while (head < queue.size() &&
-               (total_bytes + next_bytes > b.device_bytes || source_bytes > b.source_cap_bytes)) {
-            const uint32_t oldest = queue[head++];
-            if (pending[oldest] != 0) {
-                leave(oldest);
-                total_bytes -= held[oldest];
-                held[oldest] = 0;
-                entries_[oldest].given_up_before_use = true;
-            }
-        }
+        give_up_for(next_bytes);
     }
     for (entry &e : entries_) {
         if (e.parent != k_no_index) {

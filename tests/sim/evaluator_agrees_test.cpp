@@ -51,6 +51,13 @@ step_model random_model(random_case &r, bool equal_sizes) {
                 t.layer = l;
                 t.micro_batch = mb;
                 t.size_bytes = equal_sizes ? one_size : r.whole(1, 64) * k_unit;
+                if (m.tensors.size() > first && r.uniform(0, 1) < 0.4) {
+                    t.can_recompute = true;
+                    t.recompute_ns = std::floor(r.uniform(1e5, 2e6));
+                    if (r.uniform(0, 1) < 0.7) {
+                        t.recompute_from = {static_cast<uint32_t>(m.tensors.size() - 1)};
+                    }
+                }
                 m.tensors.push_back(t);
                 add(step_event_kind::work, k_no_index, std::floor(r.uniform(1e5, 3e6)));
                 add(step_event_kind::produce, static_cast<uint32_t>(m.tensors.size() - 1));
@@ -73,9 +80,17 @@ scenario random_scenario(uint64_t seed, memory_mode mode) {
     uint64_t largest_bytes = 0;
     const double keep = r.uniform(0, 0.7);
     uint64_t kept_bytes = 0;
-    for (const step_tensor &t : s.model.tensors) {
+    const double again = seed % 2 == 0 ? 0 : 0.6;
+    for (uint32_t i = 0; i < s.model.tensors.size(); ++i) {
+        const step_tensor &t = s.model.tensors[i];
         const bool kept = r.uniform(0, 1) < keep;
-        s.chosen.placement.push_back(kept ? tensor_placement::keep : tensor_placement::offload);
+        // Not from another that is computed again: a training loop would have to do both in one place.
+        const bool from_nowhere =
+            !t.recompute_from.empty() && s.chosen.placement[t.recompute_from[0]] == tensor_placement::recompute;
+        const bool recomputed = !kept && t.can_recompute && !from_nowhere && r.uniform(0, 1) < again;
+        s.chosen.placement.push_back(kept         ? tensor_placement::keep
+                                     : recomputed ? tensor_placement::recompute
+                                                  : tensor_placement::offload);
         all_bytes += t.size_bytes;
         kept_bytes += kept ? t.size_bytes : 0;
         largest_bytes = std::max(largest_bytes, t.size_bytes);
@@ -143,7 +158,12 @@ TEST_P(evaluator_agrees, with_the_runtime_on_random_plans) {
         EXPECT_EQ(no_slot, 0U) << "seed " << seed;
         EXPECT_NEAR(played_ns, said.step_ns, std::max(chunk_ns(s.budget.d2h), chunk_ns(s.budget.h2d)))
             << "seed " << seed << ", without a wait it is " << said.compute_ns << ", d2h " << said.exposed_d2h_ns
-            << ", h2d " << said.exposed_h2d_ns;
+            << ", h2d " << said.exposed_h2d_ns << ", recompute " << said.recompute_ns << "; played: prefetched "
+            << player.value()->statistics().reloads_prefetched << ", on demand "
+            << player.value()->statistics().reloads_on_demand << ", dropped "
+            << player.value()->statistics().prefetches_dropped << ", forwarded "
+            << player.value()->statistics().forwarded_count << ", mismatches "
+            << player.value()->statistics().order_mismatches;
     }
 }
 
