@@ -13,12 +13,17 @@ evaluator::evaluator(const step_model &model) : model_(model) {
     size_bytes_.reserve(tensors);
     for (const step_tensor &t : model.tensors) {
         size_bytes_.push_back(t.size_bytes);
+        recompute_ns_.push_back(t.recompute_ns);
+        input_start_.push_back(static_cast<uint32_t>(inputs_.size()));
+        inputs_.insert(inputs_.end(), t.recompute_from.begin(), t.recompute_from.end());
     }
+    input_start_.push_back(static_cast<uint32_t>(inputs_.size()));
     d2h_ns_.resize(tensors);
     h2d_ns_.resize(tensors);
     place_.resize(tensors);
     recompute_next_.resize(tensors);
     states_.resize(tensors);
+    what_.resize(tensors);
     forecast_left_.resize(tensors);
     recompute_first_.resize(ops_.size());
     fixed_part_.resize(ops_.size());
@@ -37,8 +42,6 @@ void evaluator::derive_ops() {
             is_place[t.recompute_at] = 1;
         }
     }
-    produced_at_.assign(model_.tensors.size(), k_no_index);
-    released_at_.assign(model_.tensors.size(), k_no_index);
     recomputed_at_.assign(model_.tensors.size(), k_no_index);
     double work_ns = 0;
     const auto add = [&](op_kind what, const step_event &e, uint32_t event) {
@@ -46,8 +49,8 @@ void evaluator::derive_ops() {
         o.what = what;
         o.work_ns = std::exchange(work_ns, 0.0);
         o.tensor = e.tensor;
-        o.event = event;
         ops_.push_back(o);
+        op_events_.push_back(event);
     };
     for (uint32_t i = 0; i < count; ++i) {
         const step_event &e = model_.events[i];
@@ -62,13 +65,12 @@ void evaluator::derive_ops() {
                 break;
             case step_event_kind::collective_begin:
                 add(op_kind::collective_begin, e, i);
-                ops_.back().collective_ns = e.time_ns;
+                collective_ns_.push_back(e.time_ns);
                 break;
             case step_event_kind::collective_end:
                 add(op_kind::collective_end, e, i);
                 break;
             case step_event_kind::produce:
-                produced_at_[e.tensor] = op_of_event[i];
                 add(op_kind::produce, e, i);
                 break;
             case step_event_kind::use:
@@ -79,7 +81,6 @@ void evaluator::derive_ops() {
                 add(op_kind::done, e, i);
                 break;
             case step_event_kind::release:
-                released_at_[e.tensor] = op_of_event[i];
                 add(op_kind::release, e, i);
                 break;
         }
@@ -92,11 +93,15 @@ void evaluator::derive_ops() {
         }
     }
     uint64_t next_bytes = 0;
-    for (auto o = ops_.rbegin(); o != ops_.rend(); ++o) {
-        o->next_bytes = next_bytes;
-        next_bytes = o->what == op_kind::produce ? model_.tensors[o->tensor].size_bytes
-                     : o->what == op_kind::use   ? 0
-                                                 : next_bytes;
+    for (auto at = static_cast<uint32_t>(ops_.size()); at-- > 0;) {
+        op &o = ops_[at];
+        o.next_bytes = next_bytes;
+        if (o.what == op_kind::produce) {
+            next_bytes = model_.tensors[o.tensor].size_bytes;
+            last_produce_ = std::max(last_produce_, at);
+        } else if (o.what == op_kind::use) {
+            next_bytes = 0;
+        }
     }
     std::vector<uint8_t> wanted(ops_.size(), 0);
     for (uint32_t at = 0; at < ops_.size(); ++at) {
@@ -141,7 +146,9 @@ void evaluator::prepare(const plan &p, const plan_budget &budget) {
     pool_bytes_ = budget.device_bytes > apart_bytes ? budget.device_bytes - apart_bytes : 0;
     place_recomputes();
     list_uses();
-    sum_fixed_part();
+    if (one_pool_ && !uses_.empty()) {
+        sum_fixed_part();
+    }
 
     result_ = {};
     pending_.clear();
@@ -149,7 +156,8 @@ void evaluator::prepare(const plan &p, const plan_budget &budget) {
     freed_.push_back({one_pool_ ? 0 : p.staging_bytes, 0});
     reserve_.reset();
     pending_head_ = freed_head_ = 0;
-    window_ = next_use_ = at_ = 0;
+    window_ = next_use_ = at_ = collective_ = 0;
+    blocked_ = false;
     forecast_done_ = false;
     compute_at_ns_ = d2h_at_ns_ = h2d_at_ns_ = collective_at_ns_ = 0;
     held_bytes_ = moving_bytes_ = staged_bytes_ = host_bytes_ = host_peak_bytes_ = peak_bytes_ = 0;
@@ -158,8 +166,8 @@ void evaluator::prepare(const plan &p, const plan_budget &budget) {
 // What is computed from something that is recomputed too needs it there: it comes at that place at the latest.
 void evaluator::place_recomputes() {
     any_recompute_ = false;
+    std::fill(what_.begin(), what_.end(), tensor_state::absent);
     for (uint32_t t = static_cast<uint32_t>(place_.size()); t-- > 0;) {
-        states_[t] = {};
         const bool recomputed = plan_->placement[t] == tensor_placement::recompute;
         place_[t] = recomputed ? recomputed_at_[t] : k_no_index;
         any_recompute_ |= recomputed;
@@ -174,7 +182,7 @@ void evaluator::place_recomputes() {
         }
         recompute_next_[t] = recompute_first_[place_[t]];
         recompute_first_[place_[t]] = t;
-        for (const uint32_t from : model_.tensors[t].recompute_from) {
+        for (const uint32_t from : inputs_of(t)) {
             if (plan_->placement[from] == tensor_placement::recompute) {
                 place_[from] = std::min(place_[from], place_[t]);
             }
@@ -186,15 +194,13 @@ void evaluator::list_uses() {
     uses_.clear();
     const auto add = [this](uint32_t at, uint32_t t) {
         if (plan_->placement[t] == tensor_placement::offload) {
-            state &s = states_[t];
-            s.first_use = std::min(s.first_use, static_cast<uint32_t>(uses_.size()));
             uses_.push_back({at, t, false});
         }
     };
     for (const uint32_t at : use_ops_) {
         if (any_recompute_) {
             for (uint32_t t = recompute_first_[at]; t != k_no_index; t = recompute_next_[t]) {
-                for (const uint32_t from : model_.tensors[t].recompute_from) {
+                for (const uint32_t from : inputs_of(t)) {
                     add(at, from);
                 }
             }
@@ -202,6 +208,9 @@ void evaluator::list_uses() {
         if (ops_[at].what == op_kind::use) {
             add(at, ops_[at].tensor);
         }
+    }
+    for (auto i = static_cast<uint32_t>(uses_.size()); i-- > 0;) {
+        states_[uses_[i].tensor].first_use = i;
     }
 }
 
@@ -251,7 +260,7 @@ const evaluation &evaluator::evaluate(const plan &p, const plan_budget &budget, 
     return result_;
 }
 
-bool evaluator::run_op(uint32_t at) {
+inline bool evaluator::run_op(uint32_t at) {
     const op &o = ops_[at];
     compute_at_ns_ += o.work_ns;
     if (any_recompute_ && recompute_first_[at] != k_no_index && !recompute_here(at)) {
@@ -262,7 +271,7 @@ bool evaluator::run_op(uint32_t at) {
         case op_kind::pause:
             return true;
         case op_kind::collective_begin:
-            collective_at_ns_ = std::max(collective_at_ns_, compute_at_ns_) + o.collective_ns;
+            collective_at_ns_ = std::max(collective_at_ns_, compute_at_ns_) + collective_ns_[collective_++];
             return true;
         case op_kind::collective_end:
             wait(collective_at_ns_, result_.exposed_collective_ns);
@@ -272,8 +281,9 @@ bool evaluator::run_op(uint32_t at) {
     }
 }
 
-bool evaluator::run_call(uint32_t at) {
+inline bool evaluator::run_call(uint32_t at) {
     const op &o = ops_[at];
+    const uint64_t held_before_bytes = held_bytes_;
     if (o.what == op_kind::produce) {
         if (!produce(o)) {
             return false;
@@ -287,26 +297,28 @@ bool evaluator::run_call(uint32_t at) {
     } else {
         release(o.tensor);
     }
+    // A use frees nothing, unless it made room for itself.
+    blocked_ = blocked_ && o.what == op_kind::use && held_bytes_ == held_before_bytes;
     settle(at, o.next_bytes);
     return true;
 }
 
-bool evaluator::produce(const op &o) {
+inline bool evaluator::produce(const op &o) {
     const uint32_t t = o.tensor;
     const uint64_t size_bytes = size_bytes_[t];
     hold(size_bytes);
     if (held_bytes_ > pool_bytes_) {
         return fail(held_bytes_ - pool_bytes_);
     }
-    state &s = states_[t];
     if (plan_->placement[t] == tensor_placement::keep) {
-        s.what = tensor_state::held;
+        what_[t] = tensor_state::held;
     } else if (plan_->placement[t] == tensor_placement::recompute) {
         held_bytes_ -= size_bytes;
     } else {
         d2h_at_ns_ = std::max(d2h_at_ns_, compute_at_ns_) + d2h_ns_[t];
-        s.d2h_end_ns = d2h_at_ns_;
-        s.what = tensor_state::source;
+        states_[t].d2h_end_ns = d2h_at_ns_;
+        states_[t].expected = states_[t].claims = 0;
+        what_[t] = tensor_state::source;
         pending_.push_back(t);
         moving_bytes_ += size_bytes;
         result_.offloaded_bytes += size_bytes;
@@ -320,19 +332,19 @@ bool evaluator::produce(const op &o) {
 }
 
 // Of an offloaded tensor: by its own use, or as what another is computed from.
-bool evaluator::use(uint32_t t) {
+inline bool evaluator::use(uint32_t t) {
     expected_use &u = uses_[next_use_];
     state &s = states_[t];
     if (u.passed) {
         u.passed = false;
         --s.expected;
     }
-    if (s.what == tensor_state::source) {
-        s.what = tensor_state::forwarded;
-    } else if (s.what == tensor_state::offloaded && !copy_in_now(t)) {
+    if (what_[t] == tensor_state::source) {
+        what_[t] = tensor_state::forwarded;
+    } else if (what_[t] == tensor_state::offloaded && !copy_in_now(t)) {
         return false;
     }
-    if (s.what == tensor_state::resident) {
+    if (what_[t] == tensor_state::resident) {
         wait(s.h2d_end_ns, result_.exposed_h2d_ns);
     }
     ++s.claims;
@@ -341,27 +353,30 @@ bool evaluator::use(uint32_t t) {
     return true;
 }
 
-void evaluator::end_claim(uint32_t t) {
+inline void evaluator::end_claim(uint32_t t) {
+    if (plan_->placement[t] != tensor_placement::offload) {
+        return;
+    }
     state &s = states_[t];
     s.claims -= s.claims == 0 ? 0 : 1;
-    if (s.claims == 0 && s.what == tensor_state::resident && s.expected == 0) {
+    if (s.claims == 0 && what_[t] == tensor_state::resident && s.expected == 0) {
         free_slot(t);
     }
 }
 
-void evaluator::release(uint32_t t) {
-    state &s = states_[t];
-    if (s.what == tensor_state::resident) {
+inline void evaluator::release(uint32_t t) {
+    const state &s = states_[t];
+    if (what_[t] == tensor_state::resident) {
         wait(s.h2d_end_ns, result_.exposed_h2d_ns);
         free_slot(t);
-    } else if (s.what == tensor_state::source || s.what == tensor_state::forwarded) {
+    } else if (what_[t] == tensor_state::source || what_[t] == tensor_state::forwarded) {
         wait(s.d2h_end_ns, result_.exposed_d2h_ns);
         moving_bytes_ -= size_bytes_[t];
         held_bytes_ -= size_bytes_[t];
-    } else if (s.what == tensor_state::held) {
+    } else if (what_[t] == tensor_state::held) {
         held_bytes_ -= size_bytes_[t];
     }
-    s.what = tensor_state::absent;
+    what_[t] = tensor_state::absent;
     host_bytes_ -= plan_->placement[t] == tensor_placement::offload ? size_bytes_[t] : 0;
 }
 
@@ -370,27 +385,27 @@ void evaluator::release(uint32_t t) {
 bool evaluator::recompute_here(uint32_t at) {
     for (uint32_t t = recompute_first_[at]; t != k_no_index; t = recompute_next_[t]) {
         at_ = at - 1;
-        const step_tensor &tensor = model_.tensors[t];
-        for (const uint32_t from : tensor.recompute_from) {
+        for (const uint32_t from : inputs_of(t)) {
             if (plan_->placement[from] == tensor_placement::offload && !use(from)) {
                 return false;
             }
         }
         if (!make_room_or_drop(size_bytes_[t])) {
             static_cast<void>(fail(held_bytes_ + size_bytes_[t] - pool_bytes_));
-            result_.missing_at = ops_[at].event + (ops_[at].what == op_kind::pause ? 1 : 0);
+            result_.missing_at = op_events_[at] + (ops_[at].what == op_kind::pause ? 1 : 0);
             return false;
         }
         hold(size_bytes_[t]);
-        states_[t].what = tensor_state::held;
-        compute_at_ns_ += tensor.recompute_ns;
-        result_.recompute_ns += tensor.recompute_ns;
-        for (const uint32_t from : tensor.recompute_from) {
+        what_[t] = tensor_state::held;
+        compute_at_ns_ += recompute_ns_[t];
+        result_.recompute_ns += recompute_ns_[t];
+        for (const uint32_t from : inputs_of(t)) {
             if (plan_->placement[from] == tensor_placement::offload) {
                 end_claim(from);
             }
         }
         const op &next = ops_[at];
+        blocked_ = false;
         settle(at - 1, next.what == op_kind::produce ? size_bytes_[next.tensor]
                        : next.what == op_kind::use   ? 0
                                                      : next.next_bytes);
@@ -400,19 +415,19 @@ bool evaluator::recompute_here(uint32_t at) {
 
 // ------------------------------------------------------------------------------------------------------- room --
 
-void evaluator::settle(uint32_t now, uint64_t next_bytes) {
+inline void evaluator::settle(uint32_t now, uint64_t next_bytes) {
     if (next_bytes != 0 && pending_head_ < pending_.size()) {
         make_room(next_bytes);
     }
-    if (window_ < uses_.size()) {
+    if (!blocked_ && window_ < uses_.size()) {
         prefetch(now);
     }
 }
 
-void evaluator::make_room(uint64_t next_bytes) {
+inline void evaluator::make_room(uint64_t next_bytes) {
     while (held_bytes_ + next_bytes > pool_bytes_ && pending_head_ < pending_.size()) {
         const uint32_t oldest = pending_[pending_head_++];
-        if (states_[oldest].what == tensor_state::source) {
+        if (what_[oldest] == tensor_state::source) {
             give_up(oldest);
         }
     }
@@ -428,57 +443,64 @@ bool evaluator::make_room_or_drop(uint64_t next_bytes) {
     return true;
 }
 
-void evaluator::give_up(uint32_t t) {
+inline void evaluator::give_up(uint32_t t) {
     state &s = states_[t];
     wait(s.d2h_end_ns, result_.exposed_d2h_ns);
-    s.what = tensor_state::offloaded;
+    what_[t] = tensor_state::offloaded;
+    blocked_ = false;
     held_bytes_ -= size_bytes_[t];
     moving_bytes_ -= size_bytes_[t];
     if (s.first_use < window_) {
         look_again_from(s.first_use);  // it was passed over as one that would be forwarded
     }
     if (order_ != nullptr) {
-        order_->given_up_at[t] = ops_[at_].event;
+        order_->given_up_at[t] = op_events_[at_];
     }
 }
 
 // ---------------------------------------------------------------------------------------------------- prefetch --
 
-void evaluator::prefetch(uint32_t now) {
+inline void evaluator::prefetch(uint32_t now) {
     for (; window_ < uses_.size(); ++window_) {
         expected_use &u = uses_[window_];
-        state &s = states_[u.tensor];
         if (u.passed) {
             continue;
         }
-        if (s.what == tensor_state::absent) {
-            return;  // not produced yet
-        }
-        if (s.what == tensor_state::source) {
-            if (!forecast_done_) {
-                forecast();
-            }
-            if (s.will_be_given_up) {
-                return;
-            }
-        } else if (s.what == tensor_state::resident) {
-            u.passed = true;
-            ++s.expected;
-        } else if (s.what == tensor_state::offloaded) {
-            if (!slot_fits(now, u)) {
-                return;
-            }
-            copy_in(u.tensor);
-            u.passed = true;
-            s.expected = 1;
-            if (order_ != nullptr && order_->prefetch_at[u.tensor] == k_no_index) {
-                order_->prefetch_at[u.tensor] = ops_[now].event;
-            }
+        state &s = states_[u.tensor];
+        switch (what_[u.tensor]) {
+            case tensor_state::absent:
+                return;  // not produced yet
+            case tensor_state::source:
+                if (!forecast_done_) {
+                    forecast();
+                }
+                if (s.will_be_given_up) {
+                    return;
+                }
+                break;
+            case tensor_state::resident:
+                u.passed = true;
+                ++s.expected;
+                break;
+            case tensor_state::offloaded:
+                if (!slot_fits(now, u)) {
+                    blocked_ = true;
+                    return;
+                }
+                copy_in(u.tensor);
+                u.passed = true;
+                s.expected = 1;
+                if (order_ != nullptr && order_->prefetch_at[u.tensor] == k_no_index) {
+                    order_->prefetch_at[u.tensor] = op_events_[now];
+                }
+                break;
+            default:
+                break;
         }
     }
 }
 
-bool evaluator::slot_fits(uint32_t now, const expected_use &u) {
+inline bool evaluator::slot_fits(uint32_t now, const expected_use &u) {
     const uint64_t size_bytes = size_bytes_[u.tensor];
     if (!one_pool_) {
         return staged_bytes_ + size_bytes <= plan_->staging_bytes && take_slot(u.tensor);
@@ -490,7 +512,7 @@ bool evaluator::slot_fits(uint32_t now, const expected_use &u) {
 
 // The most that kept and recomputed tensors hold after now and until an op. The window only moves on, except after a
 // drop.
-uint64_t evaluator::reserve_bytes(uint32_t now, uint32_t until) {
+inline uint64_t evaluator::reserve_bytes(uint32_t now, uint32_t until) {
     return reserve_.over(fixed_part_, now, until);
 }
 
@@ -506,7 +528,7 @@ bool evaluator::take_slot(uint32_t t) {
     return slot.has_value();
 }
 
-void evaluator::copy_in(uint32_t t) {
+inline void evaluator::copy_in(uint32_t t) {
     const uint64_t size_bytes = size_bytes_[t];
     state &s = states_[t];
     double free_at_ns = compute_at_ns_;
@@ -531,7 +553,7 @@ void evaluator::copy_in(uint32_t t) {
     }
     h2d_at_ns_ = std::max({h2d_at_ns_, s.d2h_end_ns, free_at_ns}) + h2d_ns_[t];
     s.h2d_end_ns = h2d_at_ns_;
-    s.what = tensor_state::resident;
+    what_[t] = tensor_state::resident;
     result_.reloaded_bytes += size_bytes;
 }
 
@@ -552,9 +574,9 @@ bool evaluator::copy_in_now(uint32_t t) {
     return true;
 }
 
-void evaluator::free_slot(uint32_t t) {
+inline void evaluator::free_slot(uint32_t t) {
     const uint64_t size_bytes = size_bytes_[t];
-    states_[t].what = tensor_state::offloaded;
+    what_[t] = tensor_state::offloaded;
     if (one_pool_) {
         held_bytes_ -= size_bytes;
         moving_bytes_ -= size_bytes;
@@ -574,7 +596,7 @@ bool evaluator::drop_last_unclaimed() {
     for (uint32_t i = window_; i-- > next_use_;) {
         const uint32_t t = uses_[i].tensor;
         state &s = states_[t];
-        if (!uses_[i].passed || s.what != tensor_state::resident || s.claims != 0) {
+        if (!uses_[i].passed || what_[t] != tensor_state::resident || s.claims != 0) {
             continue;
         }
         for (uint32_t k = next_use_; k <= i; ++k) {
@@ -588,6 +610,7 @@ bool evaluator::drop_last_unclaimed() {
             wait(s.h2d_end_ns, result_.exposed_h2d_ns);
         }
         free_slot(t);
+        blocked_ = false;
         return true;
     }
     return false;
@@ -597,12 +620,12 @@ void evaluator::look_again_from(uint32_t use_index) {
     window_ = std::min(window_, use_index);
 }
 
-void evaluator::hold(uint64_t size_bytes) {
+inline void evaluator::hold(uint64_t size_bytes) {
     held_bytes_ += size_bytes;
     peak_bytes_ = std::max(peak_bytes_, held_bytes_);
 }
 
-void evaluator::wait(double until_ns, double &exposed_ns) {
+inline void evaluator::wait(double until_ns, double &exposed_ns) {
     if (until_ns > compute_at_ns_) {
         exposed_ns += until_ns - compute_at_ns_;
         compute_at_ns_ = until_ns;
@@ -611,7 +634,7 @@ void evaluator::wait(double until_ns, double &exposed_ns) {
 
 bool evaluator::fail(uint64_t missing_bytes, bool on_host) {
     result_.missing_bytes = missing_bytes;
-    result_.missing_at = ops_[at_].event;
+    result_.missing_at = op_events_[at_];
     result_.missing_on_host = on_host;
     return false;
 }
@@ -624,51 +647,66 @@ void evaluator::forecast() {
     forecast_done_ = true;
     forecast_pending_.clear();
     forecast_head_ = 0;
+    forecast_sources_ = 0;
     forecast_held_bytes_ = 0;
-    std::fill(forecast_left_.begin(), forecast_left_.end(), uint8_t{0});
-    for (uint32_t at = 0; at < ops_.size(); ++at) {
-        const op &o = ops_[at];
+    std::fill(forecast_left_.begin(), forecast_left_.end(), uint8_t{1});
+    const auto count = static_cast<uint32_t>(ops_.size());
+    for (uint32_t at = 0; at < count; ++at) {
+        if (at > last_produce_ && (!any_recompute_ || forecast_sources_ == 0)) {
+            return;  // nothing will be given up any more
+        }
         if (any_recompute_ && recompute_first_[at] != k_no_index) {
             forecast_recomputes(at);
         }
-        if (o.tensor == k_no_index) {
-            continue;
+        if (ops_[at].tensor != k_no_index) {
+            forecast_call(ops_[at]);
         }
-        const tensor_placement where = plan_->placement[o.tensor];
-        if (o.what == op_kind::produce && where != tensor_placement::recompute) {
-            forecast_held_bytes_ += size_bytes_[o.tensor];
-            if (where == tensor_placement::offload) {
-                forecast_pending_.push_back(o.tensor);
-            }
-        } else if (o.what == op_kind::use) {
-            forecast_left_[o.tensor] = 1;
-        } else if (o.what == op_kind::release) {
-            forecast_left_[o.tensor] = 1;
-            const bool recomputed_never = where == tensor_placement::recompute && place_[o.tensor] == k_no_index;
-            if (!states_[o.tensor].will_be_given_up && !recomputed_never) {
-                forecast_held_bytes_ -= size_bytes_[o.tensor];
-            }
-        }
-        forecast_give_ups(o.next_bytes);
     }
+}
+
+inline void evaluator::forecast_call(const op &o) {
+    const uint32_t t = o.tensor;
+    const tensor_placement where = plan_->placement[t];
+    if (o.what == op_kind::produce && where != tensor_placement::recompute) {
+        forecast_held_bytes_ += size_bytes_[t];
+        if (where == tensor_placement::offload) {
+            forecast_pending_.push_back(t);
+            forecast_left_[t] = 0;
+            ++forecast_sources_;
+            states_[t].will_be_given_up = false;
+        }
+    } else if (o.what == op_kind::use) {
+        forecast_leave(t);
+    } else if (o.what == op_kind::release) {
+        forecast_leave(t);
+        const bool given_up = where == tensor_placement::offload && states_[t].will_be_given_up;
+        const bool never_there = where == tensor_placement::recompute && place_[t] == k_no_index;
+        forecast_held_bytes_ -= given_up || never_there ? 0 : size_bytes_[t];
+    }
+    forecast_give_ups(o.next_bytes);
 }
 
 void evaluator::forecast_recomputes(uint32_t at) {
     for (uint32_t t = recompute_first_[at]; t != k_no_index; t = recompute_next_[t]) {
-        for (const uint32_t from : model_.tensors[t].recompute_from) {
-            forecast_left_[from] = 1;
+        for (const uint32_t from : inputs_of(t)) {
+            forecast_leave(from);
         }
         forecast_give_ups(size_bytes_[t]);
         forecast_held_bytes_ += size_bytes_[t];
     }
 }
 
-void evaluator::forecast_give_ups(uint64_t next_bytes) {
+inline void evaluator::forecast_leave(uint32_t t) {
+    forecast_sources_ -= forecast_left_[t] == 0 ? 1 : 0;
+    forecast_left_[t] = 1;
+}
+
+inline void evaluator::forecast_give_ups(uint64_t next_bytes) {
     while (next_bytes != 0 && forecast_held_bytes_ + next_bytes > pool_bytes_ &&
            forecast_head_ < forecast_pending_.size()) {
         const uint32_t oldest = forecast_pending_[forecast_head_++];
         if (forecast_left_[oldest] == 0) {
-            forecast_left_[oldest] = 1;
+            forecast_leave(oldest);
             states_[oldest].will_be_given_up = true;
             forecast_held_bytes_ -= size_bytes_[oldest];
         }

@@ -33,6 +33,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/status.hpp"
@@ -83,13 +84,12 @@ private:
     enum class op_kind : uint8_t { produce, use, done, release, collective_begin, collective_end, pause };
     struct op {
         double work_ns = 0;
-        double collective_ns = 0;
         uint64_t next_bytes = 0;  // of the next produce, if no use comes before it
         uint32_t tensor = k_no_index;
-        uint32_t event = 0;
         op_kind what = op_kind::pause;
     };
     enum class tensor_state : uint8_t { absent, held, source, forwarded, offloaded, resident };
+    // Of an offloaded tensor. What is not reset by its produce is set by list_uses() or the forecast.
     struct state {
         double d2h_end_ns = 0;
         double h2d_end_ns = 0;
@@ -97,7 +97,6 @@ private:
         uint32_t first_use = k_no_index;  // index into uses_
         uint32_t expected = 0;            // later uses that the prefetch has passed since the slot is there
         uint32_t claims = 0;
-        tensor_state what = tensor_state::absent;
         bool will_be_given_up = false;
     };
     // A read of an offloaded tensor: its own use, or as an input of a recompute.
@@ -112,12 +111,17 @@ private:
     };
 
     void derive_ops();
+    [[nodiscard]] std::span<const uint32_t> inputs_of(uint32_t tensor) const {
+        return {inputs_.data() + input_start_[tensor], input_start_[tensor + 1] - input_start_[tensor]};
+    }
     void prepare(const plan &p, const plan_budget &budget);
     void place_recomputes();
     void list_uses();
     void sum_fixed_part();
     void forecast();
+    void forecast_call(const op &o);
     void forecast_recomputes(uint32_t at);
+    void forecast_leave(uint32_t tensor);
     void forecast_give_ups(uint64_t next_bytes);
 
     [[nodiscard]] bool run_op(uint32_t at);
@@ -147,12 +151,15 @@ private:
     const step_model &model_;
     // Of the model.
     std::vector<op> ops_;
-    std::vector<uint64_t> size_bytes_;     // by tensor
-    std::vector<uint32_t> produced_at_;    // op
-    std::vector<uint32_t> released_at_;    // op
-    std::vector<uint32_t> recomputed_at_;  // op; none: never needed by itself
-    std::vector<uint32_t> use_ops_;        // uses, and places of recomputes
+    std::vector<uint32_t> op_events_;             // by op
+    std::vector<double> collective_ns_;           // in the order of their begin
+    std::vector<double> recompute_ns_;            // by tensor
+    std::vector<uint32_t> input_start_, inputs_;  // by tensor: what it is computed from
+    std::vector<uint64_t> size_bytes_;            // by tensor
+    std::vector<uint32_t> recomputed_at_;         // op; none: never needed by itself
+    std::vector<uint32_t> use_ops_;               // uses, and places of recomputes
     double compute_ns_ = 0;
+    uint32_t last_produce_ = 0;  // op
     // Of the plan and the budget; only the values change.
     const plan *plan_ = nullptr;
     plan_order *order_ = nullptr;
@@ -169,17 +176,21 @@ private:
     uint64_t host_limit_bytes_ = 0;
     // Of the run.
     std::vector<state> states_;
-    std::vector<uint32_t> pending_;  // sources, oldest first; those that left are skipped
+    std::vector<tensor_state> what_;  // by tensor
+    std::vector<uint32_t> pending_;   // sources, oldest first; those that left are skipped
     std::vector<freed_bytes> freed_;
     slot_replay slots_;
     sliding_maximum reserve_;  // of fixed_part_ between now and the prefetch's use
     size_t pending_head_ = 0, freed_head_ = 0;
     uint32_t window_ = 0, next_use_ = 0;  // indices into uses_
     uint32_t at_ = 0;
+    uint32_t collective_ = 0;
+    bool blocked_ = false;  // the next prefetch found no room, and none was freed since
     bool forecast_done_ = false;
     std::vector<uint32_t> forecast_pending_;
     std::vector<uint8_t> forecast_left_;  // by tensor: no pending source any more
     size_t forecast_head_ = 0;
+    uint32_t forecast_sources_ = 0;
     uint64_t forecast_held_bytes_ = 0;
     double compute_at_ns_ = 0, d2h_at_ns_ = 0, h2d_at_ns_ = 0, collective_at_ns_ = 0;
     uint64_t held_bytes_ = 0;    // of the pool
