@@ -1,6 +1,7 @@
 #include "schedule/evaluator.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/check.hpp"
@@ -151,6 +152,7 @@ void evaluator::prepare(const plan &p, const plan_budget &budget) {
     }
 
     result_ = {};
+    exposed_ns_ = 0;
     pending_.clear();
     freed_.clear();
     freed_.push_back({one_pool_ ? 0 : p.staging_bytes, 0});
@@ -166,6 +168,7 @@ void evaluator::prepare(const plan &p, const plan_budget &budget) {
 // What is computed from something that is recomputed too needs it there: it comes at that place at the latest.
 void evaluator::place_recomputes() {
     any_recompute_ = false;
+    planned_recompute_ns_ = 0;
     std::fill(what_.begin(), what_.end(), tensor_state::absent);
     for (uint32_t t = static_cast<uint32_t>(place_.size()); t-- > 0;) {
         const bool recomputed = plan_->placement[t] == tensor_placement::recompute;
@@ -180,6 +183,7 @@ void evaluator::place_recomputes() {
         if (place_[t] == k_no_index) {
             continue;
         }
+        planned_recompute_ns_ += recompute_ns_[t];
         recompute_next_[t] = recompute_first_[place_[t]];
         recompute_first_[place_[t]] = t;
         for (const uint32_t from : inputs_of(t)) {
@@ -238,16 +242,8 @@ void evaluator::sum_fixed_part() {
 
 const evaluation &evaluator::evaluate(const plan &p, const plan_budget &budget) {
     prepare(p, budget);
-    const uint64_t least_bytes = model_.fixed_bytes + (one_pool_ ? 0 : p.staging_bytes);
-    bool runs = budget.device_bytes >= least_bytes || fail(least_bytes - budget.device_bytes);
-    for (uint32_t at = 0; runs && at < ops_.size(); ++at) {
-        runs = run_op(at);
-    }
-    result_.feasible = runs;
-    result_.step_ns = compute_at_ns_;
-    result_.compute_ns = compute_ns_;
-    result_.device_peak_bytes = peak_bytes_ + least_bytes;
-    result_.host_peak_bytes = host_peak_bytes_;
+    allowed_ns_ = std::numeric_limits<double>::infinity();
+    run(p, budget);
     return result_;
 }
 
@@ -258,6 +254,30 @@ const evaluation &evaluator::evaluate(const plan &p, const plan_budget &budget, 
     evaluate(p, budget);
     order_ = nullptr;
     return result_;
+}
+
+const evaluation *evaluator::evaluate_below(const plan &p, const plan_budget &budget, double step_ns) {
+    prepare(p, budget);
+    allowed_ns_ = step_ns - compute_ns_ - planned_recompute_ns_;
+    if (allowed_ns_ <= 0) {
+        return nullptr;
+    }
+    run(p, budget);
+    return result_.feasible && result_.step_ns < step_ns ? &result_ : nullptr;
+}
+
+void evaluator::run(const plan &p, const plan_budget &budget) {
+    const uint64_t least_bytes = model_.fixed_bytes + (one_pool_ ? 0 : p.staging_bytes);
+    bool runs = budget.device_bytes >= least_bytes || fail(least_bytes - budget.device_bytes);
+    const auto count = static_cast<uint32_t>(ops_.size());
+    for (uint32_t at = 0; runs && at < count; ++at) {
+        runs = run_op(at) && exposed_ns_ <= allowed_ns_;
+    }
+    result_.feasible = runs;
+    result_.step_ns = compute_at_ns_;
+    result_.compute_ns = compute_ns_;
+    result_.device_peak_bytes = peak_bytes_ + least_bytes;
+    result_.host_peak_bytes = host_peak_bytes_;
 }
 
 inline bool evaluator::run_op(uint32_t at) {
@@ -628,6 +648,7 @@ inline void evaluator::hold(uint64_t size_bytes) {
 inline void evaluator::wait(double until_ns, double &exposed_ns) {
     if (until_ns > compute_at_ns_) {
         exposed_ns += until_ns - compute_at_ns_;
+        exposed_ns_ += until_ns - compute_at_ns_;
         compute_at_ns_ = until_ns;
     }
 }

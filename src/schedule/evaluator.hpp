@@ -76,6 +76,8 @@ public:
     [[nodiscard]] static status check(const step_model &model);
 
     const evaluation &evaluate(const plan &p, const plan_budget &budget);
+    // For a search: nothing if the plan is not feasible or takes that long or longer, found out as early as it can be.
+    const evaluation *evaluate_below(const plan &p, const plan_budget &budget, double step_ns);
     // The same, with the order of give-ups and prefetches.
     const evaluation &evaluate(const plan &p, const plan_budget &budget, plan_order &order);
 
@@ -110,6 +112,7 @@ private:
         double at_ns = 0;
     };
 
+    void run(const plan &p, const plan_budget &budget);
     void derive_ops();
     [[nodiscard]] std::span<const uint32_t> inputs_of(uint32_t tensor) const {
         return {inputs_.data() + input_start_[tensor], input_start_[tensor + 1] - input_start_[tensor]};
@@ -174,6 +177,7 @@ private:
     bool exact_slots_ = false;
     uint64_t pool_bytes_ = 0;  // for everything, or for all but staging
     uint64_t host_limit_bytes_ = 0;
+    double planned_recompute_ns_ = 0;
     // Of the run.
     std::vector<state> states_;
     std::vector<tensor_state> what_;  // by tensor
@@ -192,6 +196,7 @@ private:
     size_t forecast_head_ = 0;
     uint32_t forecast_sources_ = 0;
     uint64_t forecast_held_bytes_ = 0;
+    double exposed_ns_ = 0, allowed_ns_ = 0;
     double compute_at_ns_ = 0, d2h_at_ns_ = 0, h2d_at_ns_ = 0, collective_at_ns_ = 0;
     uint64_t held_bytes_ = 0;    // of the pool
     uint64_t moving_bytes_ = 0;  // of these: sources, forwarded ones and slots

@@ -1,0 +1,234 @@
+#include "schedule/plan_search.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace ebb {
+
+namespace {
+
+constexpr double k_infinite_ns = std::numeric_limits<double>::infinity();
+// What is gained must be more than rounding.
+constexpr double k_least_gain = 1e-10;
+constexpr tensor_placement k_placements[] = {tensor_placement::keep, tensor_placement::offload,
+                                             tensor_placement::recompute};
+// Of the larger neighbourhoods, how many moves a walk judges at most.
+constexpr uint64_t k_most_flips = 512;
+constexpr uint64_t k_most_pairs = 600;
+
+}  // namespace
+
+plan_search::plan_search(const step_model &model, evaluator &judge, const plan_budget &budget,
+                         const std::vector<std::vector<uint32_t>> &classes)
+    : model_(model), judge_(judge), budget_(budget), classes_(classes) {}
+
+bool plan_search::met() const noexcept {
+    return best_.step_ns <= bound_ns_ * (1 + k_least_gain);
+}
+
+double plan_search::offer(const plan &p) {
+    ++evaluations_;
+    const evaluation &e = judge_.evaluate(p, budget_);
+    missing_bytes_ = e.missing_on_host ? 0 : e.missing_bytes;
+    if (!e.feasible) {
+        return k_infinite_ns;
+    }
+    const double step_ns = e.step_ns;
+    if (step_ns < best_.step_ns) {
+        best_.step_ns = step_ns;
+        best_.what = p;
+    }
+    return step_ns;
+}
+
+bool plan_search::may(uint32_t tensor, tensor_placement where) const {
+    const step_tensor &t = model_.tensors[tensor];
+    return where == tensor_placement::keep      ? t.can_keep
+           : where == tensor_placement::offload ? t.can_offload
+                                                : t.can_recompute;
+}
+
+bool plan_search::set(uint32_t tensor, tensor_placement where) {
+    tensor_placement &is = now_->what.placement[tensor];
+    if (is == where || !may(tensor, where)) {
+        return false;
+    }
+    changes_.push_back({tensor, is});
+    recompute_ns_ -= is == tensor_placement::recompute ? model_.tensors[tensor].recompute_ns : 0;
+    recompute_ns_ += where == tensor_placement::recompute ? model_.tensors[tensor].recompute_ns : 0;
+    is = where;
+    return true;
+}
+
+// One of the two other placements of a tensor.
+bool plan_search::flip(uint64_t code) {
+    const auto tensor = static_cast<uint32_t>(code / 2);
+    const auto is = static_cast<uint64_t>(now_->what.placement[tensor]) - 1;
+    return set(tensor, k_placements[(is + 1 + code % 2) % 3]);
+}
+
+void plan_search::undo() {
+    for (auto c = changes_.rbegin(); c != changes_.rend(); ++c) {
+        tensor_placement &is = now_->what.placement[c->tensor];
+        recompute_ns_ -= is == tensor_placement::recompute ? model_.tensors[c->tensor].recompute_ns : 0;
+        is = c->before;
+        recompute_ns_ += is == tensor_placement::recompute ? model_.tensors[c->tensor].recompute_ns : 0;
+    }
+    changes_.clear();
+    now_->what.staging_bytes = staging_before_;
+}
+
+// True: the changes stay. What costs more recompute than there is exposed time to win is not even evaluated.
+bool plan_search::judge() {
+    const double below_ns = now_->step_ns * (1 - k_least_gain);
+    const bool changed = !changes_.empty() || now_->what.staging_bytes != staging_before_;
+    const evaluation *e = nullptr;
+    if (changed && compute_ns_ + recompute_ns_ < below_ns) {
+        ++evaluations_;
+        e = judge_.evaluate_below(now_->what, budget_, below_ns);
+    }
+    if (e == nullptr) {
+        undo();
+        return false;
+    }
+    now_->step_ns = e->step_ns;
+    changes_.clear();
+    staging_before_ = now_->what.staging_bytes;
+    if (now_->step_ns < best_.step_ns) {
+        best_ = *now_;
+    }
+    return true;
+}
+
+void plan_search::start_from(candidate &c) {
+    now_ = &c;
+    changes_.clear();
+    staging_before_ = c.what.staging_bytes;
+    const evaluation &e = judge_.evaluate(c.what, budget_);
+    ++evaluations_;
+    recompute_ns_ = 0;
+    for (uint32_t t = 0; t < c.what.placement.size(); ++t) {
+        recompute_ns_ += c.what.placement[t] == tensor_placement::recompute ? model_.tensors[t].recompute_ns : 0;
+    }
+    c.step_ns = e.step_ns;
+    compute_ns_ = e.compute_ns;
+}
+
+void plan_search::improve(candidate &c) {
+    start_from(c);
+    while (!over()) {
+        bool better = shift_classes();
+        better |= resize_staging();
+        better |= flips();
+        better |= swaps();
+        if (!better && !double_flips()) {
+            return;
+        }
+    }
+}
+
+// Moves in an order of no pattern, each of them at most once; further ones count from where the walk is. Ends when all
+// were tried since the last gain, or `most` were judged.
+template <class Move>
+bool plan_search::walk(uint64_t moves, uint64_t most, const Move &move) {
+    if (moves == 0) {
+        return false;
+    }
+    random_ = random_ * 6364136223846793005U + 1442695040888963407U;
+    uint64_t stride = (random_ >> 20U) % moves | 1U;
+    while (std::gcd(stride, moves) != 1) {
+        ++stride;
+    }
+    uint64_t at = (random_ >> 33U) % moves;
+    const uint64_t judged_at_most = evaluations_ + most;
+    bool better = false;
+    uint64_t left = moves;
+    while (left-- > 0 && evaluations_ < judged_at_most && !over()) {
+        if (move(at) && judge()) {
+            better = true;
+            left = moves - 1;
+        } else {
+            undo();
+        }
+        at = (at + stride) % moves;
+    }
+    return better;
+}
+
+bool plan_search::flips() {
+    return walk(uint64_t{2} * now_->what.placement.size(), k_most_flips, [this](uint64_t m) { return flip(m); });
+}
+
+bool plan_search::swaps() {
+    const uint64_t count = now_->what.placement.size();
+    return walk(count * count, k_most_pairs, [this, count](uint64_t m) {
+        const auto a = static_cast<uint32_t>(m / count);
+        const auto b = static_cast<uint32_t>(m % count);
+        if (a >= b) {
+            return false;
+        }
+        const tensor_placement of_a = now_->what.placement[a];
+        return set(a, now_->what.placement[b]) && set(b, of_a);
+    });
+}
+
+bool plan_search::double_flips() {
+    const uint64_t codes = uint64_t{2} * now_->what.placement.size();
+    return walk(codes * codes, k_most_pairs, [this, codes](uint64_t m) {
+        return m / codes / 2 < m % codes / 2 && flip(m / codes) && flip(m % codes);
+    });
+}
+
+// Of tensors that are alike the earliest or the latest ones move together: as many as help, by halves.
+bool plan_search::shift_classes() {
+    bool better = false;
+    for (const std::vector<uint32_t> &members : classes_) {
+        if (members.size() < 2) {
+            continue;
+        }
+        for (const tensor_placement from : k_placements) {
+            for (const tensor_placement to : k_placements) {
+                if (from != to && may(members.front(), to)) {
+                    better |= shift_class(members, from, to, true);
+                    better |= shift_class(members, from, to, false);
+                }
+            }
+        }
+    }
+    return better;
+}
+
+bool plan_search::shift_class(const std::vector<uint32_t> &members, tensor_placement from, tensor_placement to,
+                              bool earliest) {
+    const auto count = static_cast<uint64_t>(
+        std::count_if(members.begin(), members.end(), [&](uint32_t t) { return now_->what.placement[t] == from; }));
+    bool better = false;
+    for (uint64_t together = count; together > 0 && !over(); together /= 2) {
+        uint64_t left = together;
+        for (size_t k = 0; k < members.size() && left != 0; ++k) {
+            const uint32_t t = earliest ? members[k] : members[members.size() - 1 - k];
+            if (now_->what.placement[t] == from) {
+                left -= set(t, to) ? 1 : 0;
+            }
+        }
+        better |= judge();
+    }
+    return better;
+}
+
+bool plan_search::resize_staging() {
+    if (budget_.mode != memory_mode::staging) {
+        return false;
+    }
+    bool better = false;
+    for (uint64_t step_bytes = now_->what.staging_bytes / 2; step_bytes > now_->what.staging_bytes / 64 && !over();
+         step_bytes /= 2) {
+        now_->what.staging_bytes = staging_before_ + step_bytes;
+        better |= judge();
+        now_->what.staging_bytes = staging_before_ - std::min(staging_before_, step_bytes);
+        better |= judge();
+    }
+    return better;
+}
+
+}  // namespace ebb
