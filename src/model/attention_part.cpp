@@ -28,8 +28,8 @@ attention_part::attention_part(const model_profile &model, layer_writer &to)
 
 layer_work attention_part::attend(std::string name, double forward_share) const {
     const layer_shape &shape = to_.shape();
-    const double kv_heads = real_of(attention_.kind == attention_profile::type::gqa ? attention_.kv_heads
-                                                                                    : attention_.heads);
+    const double kv_heads =
+        real_of(attention_.kind == attention_profile::type::gqa ? attention_.kv_heads : attention_.heads);
     const double head_width = real_of(attention_.qk_head_dim() + attention_.v_head_dim());
     const double per_token = shape.sequence * real_of(attention_.heads) * head_width;
     const double moved = query_width_ + value_width_ + kv_heads * head_width;

@@ -50,9 +50,7 @@ public:
     void exchange_end();
 
     [[nodiscard]] const layer_shape &shape() const noexcept { return shape_; }
-    [[nodiscard]] double activations(double per_token) const noexcept {
-        return per_token * shape_.activation_bytes;
-    }
+    [[nodiscard]] double activations(double per_token) const noexcept { return per_token * shape_.activation_bytes; }
     // Bytes that leave this device when so many activations per token go to experts.
     [[nodiscard]] double exchanged_bytes(double numbers_per_token) const noexcept;
     [[nodiscard]] layer_graph take() { return std::move(graph_); }

@@ -177,8 +177,8 @@ sim_machine to_sim_machine(const machine_profile &profile) {
 }
 
 machine_links to_plan_links(const machine_profile &profile, uint64_t chunk_bytes, bool shared_host) {
-    const double share = profile.host_dram_bytes_per_second.value /
-                         static_cast<double>(profile.gpus_per_host_memory.value);
+    const double share =
+        profile.host_dram_bytes_per_second.value / static_cast<double>(profile.gpus_per_host_memory.value);
     const double most = shared_host ? share : HUGE_VAL;
     return {link_for_chunks(profile.d2h, chunk_bytes, most), link_for_chunks(profile.h2d, chunk_bytes, most)};
 }

@@ -50,19 +50,19 @@ struct machine_profile {
 
     sourced<uint64_t> device_bytes;
     sourced<double> hbm_bytes_per_second;
-    sourced<double> hbm_reached;                                           // fraction of it, by memory-bound kernels
+    sourced<double> hbm_reached;                                              // fraction of it, by memory-bound kernels
     std::array<std::optional<sourced<double>>, k_number_formats> peak_flops;  // dense; none: the machine cannot
-    sourced<double> flops_reached;                                         // fraction of it, by large matrix products
+    sourced<double> flops_reached;  // fraction of it, by large matrix products
 
     link_profile d2h;
     link_profile h2d;
     sourced<bool> half_duplex;
 
-    sourced<uint64_t> host_bytes;          // of one host memory (a CPU, a NUMA node)
-    sourced<double> pinnable;              // fraction of it
+    sourced<uint64_t> host_bytes;  // of one host memory (a CPU, a NUMA node)
+    sourced<double> pinnable;      // fraction of it
     sourced<uint64_t> gpus_per_host_memory;
     sourced<double> host_dram_bytes_per_second;
-    sourced<double> host_call_ns;          // of the CPU, to enqueue one operation
+    sourced<double> host_call_ns;  // of the CPU, to enqueue one operation
 
     sourced<double> collective_bytes_per_second;  // that a GPU receives, or sends, in all-gather and reduce-scatter
     sourced<double> collective_loss;              // fraction of it, while a copy to host memory runs
@@ -79,7 +79,8 @@ struct machine_links {
 };
 // Rates for copies in chunks of that size, each direction alone. `shared_host`: all GPUs below one host memory copy at
 // once, and none gets more than its share of that memory's rate.
-[[nodiscard]] machine_links to_plan_links(const machine_profile &profile, uint64_t chunk_bytes, bool shared_host = true);
+[[nodiscard]] machine_links to_plan_links(const machine_profile &profile, uint64_t chunk_bytes,
+                                          bool shared_host = true);
 
 // Host memory that one GPU may pin.
 [[nodiscard]] uint64_t pinnable_bytes(const machine_profile &profile) noexcept;

@@ -55,8 +55,7 @@ void mlp_part::route(uint32_t norm) {
     router_logits_ =
         to_.produce({"router_logits", k_logit_bytes * experts, {product}, {norm}, tensor_role::nearly_free});
     to_.run(to_.memory("router_choice", 2 * experts));
-    routing_ = to_.produce(
-        {"moe_routing", k_routing_bytes * experts_per_token_, {}, {}, tensor_role::always_kept});
+    routing_ = to_.produce({"moe_routing", k_routing_bytes * experts_per_token_, {}, {}, tensor_role::always_kept});
 }
 
 void mlp_part::dense_forward() {
@@ -91,11 +90,8 @@ void mlp_part::moe_forward() {
 void mlp_part::forward(uint32_t input, uint32_t after_attention) {
     const layer_work norm = to_.memory("post_attention_norm", 4 * hidden_);  // with the residual sum before it
     to_.run(norm);
-    norm_ = to_.produce({"post_attention_norm",
-                         to_.activations(hidden_),
-                         {norm},
-                         {input, after_attention},
-                         tensor_role::nearly_free});
+    norm_ = to_.produce(
+        {"post_attention_norm", to_.activations(hidden_), {norm}, {input, after_attention}, tensor_role::nearly_free});
     is_moe_ ? moe_forward() : dense_forward();
     to_.run(to_.memory("mlp_residual", 3 * hidden_));
 }

@@ -74,8 +74,7 @@ double attention_flops_per_token(const model_profile &model, uint64_t sequence) 
 }
 
 double model_flops_per_token(const model_profile &model, uint64_t sequence) noexcept {
-    return 6 * active_parameters(model) +
-           3 * real(model.layer_count()) * attention_flops_per_token(model, sequence);
+    return 6 * active_parameters(model) + 3 * real(model.layer_count()) * attention_flops_per_token(model, sequence);
 }
 
 }  // namespace ebb

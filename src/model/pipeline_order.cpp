@@ -61,8 +61,8 @@ private:
         const uint64_t part = pass.chunk * shape_.stages + stage;
         double ready_ns = 0;
         if (pass.backward) {
-            ready_ns = part + 1 == parts_ ? end_of(false, part, pass.micro_batch)
-                                          : end_of(true, part + 1, pass.micro_batch);
+            ready_ns =
+                part + 1 == parts_ ? end_of(false, part, pass.micro_batch) : end_of(true, part + 1, pass.micro_batch);
         } else if (part != 0) {
             ready_ns = end_of(false, part - 1, pass.micro_batch);
         }

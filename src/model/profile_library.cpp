@@ -37,9 +37,10 @@ status no_such_profile(std::string_view folder, std::string_view name) {
     }
     const std::string_view one = folder.substr(0, folder.size() - 1);
     const std::string meant = nearest.empty() ? "" : fmt::format(" Did you mean {}?", nearest);
-    return {code::invalid_argument,
-            fmt::format("There is no {} \"{}\".{} Known: {}; or give the path of a file (with a '/' or ending in .json).",
-                        one, name, meant, listed)};
+    return {
+        code::invalid_argument,
+        fmt::format("There is no {} \"{}\".{} Known: {}; or give the path of a file (with a '/' or ending in .json).",
+                    one, name, meant, listed)};
 }
 
 result<std::string> profile_text(std::string_view folder, const std::string &name_or_path) {

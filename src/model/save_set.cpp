@@ -14,10 +14,24 @@ namespace {
 // Values that these names stand for are not needed by any backward here: the output of the last product of an MLP goes
 // into a sum, whose gradient needs neither term.
 constexpr std::string_view k_not_needed[] = {"mlpwo", "moe_mlpwo"};
-constexpr std::string_view k_maxtext_names[] = {
-    "decoder_layer_input", "query_proj", "key_proj",   "value_proj",    "qkv_proj", "context",       "out_proj",
-    "mlpwi",               "mlpwi_0",    "mlpwi_1",    "query_wa_proj", "mla_q",    "kv_wa_proj",    "mla_kv",
-    "attention_out",       "moe_mlpwi",  "moe_mlpwi_0", "moe_mlpwi_1"};
+constexpr std::string_view k_maxtext_names[] = {"decoder_layer_input",
+                                                "query_proj",
+                                                "key_proj",
+                                                "value_proj",
+                                                "qkv_proj",
+                                                "context",
+                                                "out_proj",
+                                                "mlpwi",
+                                                "mlpwi_0",
+                                                "mlpwi_1",
+                                                "query_wa_proj",
+                                                "mla_q",
+                                                "kv_wa_proj",
+                                                "mla_kv",
+                                                "attention_out",
+                                                "moe_mlpwi",
+                                                "moe_mlpwi_0",
+                                                "moe_mlpwi_1"};
 
 bool is_one_of(std::string_view name, const std::string_view *begin, const std::string_view *end) {
     return std::find(begin, end, name) != end;
@@ -80,7 +94,8 @@ std::vector<std::string> save_set::notes() const {
     std::vector<std::string> notes;
     for (const std::string &pattern : policy_.unmatched_rules()) {
         if (is_one_of(pattern, std::begin(k_not_needed), std::end(k_not_needed))) {
-            notes.push_back(fmt::format("policy: {} is not needed by backward, so nothing is saved under it.", pattern));
+            notes.push_back(
+                fmt::format("policy: {} is not needed by backward, so nothing is saved under it.", pattern));
         } else if (is_one_of(pattern, std::begin(k_maxtext_names), std::end(k_maxtext_names))) {
             notes.push_back(fmt::format("policy: no layer of this model has a {}.", pattern));
         } else {

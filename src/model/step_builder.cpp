@@ -52,14 +52,13 @@ result<built_step> build_step(const model_profile &model, const step_settings &s
     save_set saved = std::move(parsed).value();
     built_step to;
     const step_layers layers = make_step_layers(model, settings);
-    step_writer(model, settings, layers, rates, saved, to)
-        .write(plan_iterations(model, settings, layers, rates));
+    step_writer(model, settings, layers, rates, saved, to).write(plan_iterations(model, settings, layers, rates));
     EBB_TRY(saved.outcome());
     add_fixed_parts(model, settings, to);
     to.notes = saved.notes();
     to.tokens = settings.tokens() * static_cast<double>(settings.micro_batches);
-    to.model_flops = to.tokens * model_flops_per_token(model, settings.sequence) /
-                     static_cast<double>(settings.pipeline_stages);
+    to.model_flops =
+        to.tokens * model_flops_per_token(model, settings.sequence) / static_cast<double>(settings.pipeline_stages);
     return to;
 }
 

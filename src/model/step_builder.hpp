@@ -34,14 +34,14 @@ struct step_iteration {
 
 struct built_step {
     step_model model;
-    plan save_set;                          // what the policy says, by tensor
-    std::vector<tensor_role> role;          // by tensor
+    plan save_set;                           // what the policy says, by tensor
+    std::vector<tensor_role> role;           // by tensor
     std::vector<step_iteration> iterations;  // in their order, all events
-    std::vector<named_bytes> fixed_parts;   // of model.fixed_bytes
-    double gathered_layer_bytes = 0;        // weights of the largest layer, where they are sharded
-    double tokens = 0;                      // per step and device
-    double model_flops = 0;                 // per step and device: what throughput is counted in
-    std::vector<std::string> notes;         // about the policy
+    std::vector<named_bytes> fixed_parts;    // of model.fixed_bytes
+    double gathered_layer_bytes = 0;         // weights of the largest layer, where they are sharded
+    double tokens = 0;                       // per step and device
+    double model_flops = 0;                  // per step and device: what throughput is counted in
+    std::vector<std::string> notes;          // about the policy
 };
 
 [[nodiscard]] result<built_step> build_step(const model_profile &model, const step_settings &settings,

@@ -54,8 +54,8 @@ double time_of(const std::vector<layer_step> &steps, const step_rates &rates) {
     return sum;
 }
 
-std::vector<pipeline_time> times_of_parts(const model_profile &model, const step_settings &s,
-                                          const step_layers &layers, const step_rates &rates) {
+std::vector<pipeline_time> times_of_parts(const model_profile &model, const step_settings &s, const step_layers &layers,
+                                          const step_rates &rates) {
     const uint64_t parts = s.pipeline_stages * s.pipeline_chunks;
     std::vector<pipeline_time> times(parts);
     for (uint64_t p = 0; p < parts; ++p) {

@@ -35,7 +35,7 @@ struct layer_range {
 
 // What the step's layers are, each kind once.
 struct step_layers {
-    std::vector<layer_graph> graphs;      // by group of layers in the model
+    std::vector<layer_graph> graphs;       // by group of layers in the model
     std::vector<uint32_t> graph_of_layer;  // index
 };
 [[nodiscard]] step_layers make_step_layers(const model_profile &model, const step_settings &settings);
@@ -55,8 +55,7 @@ struct step_layers {
 [[nodiscard]] double gathered_parameters(const model_profile &model, const mlp_profile &mlp,
                                          const step_settings &settings) noexcept;
 
-[[nodiscard]] std::vector<planned_iteration> plan_iterations(const model_profile &model,
-                                                             const step_settings &settings,
+[[nodiscard]] std::vector<planned_iteration> plan_iterations(const model_profile &model, const step_settings &settings,
                                                              const step_layers &layers, const step_rates &rates);
 
 }  // namespace ebb

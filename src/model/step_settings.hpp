@@ -31,9 +31,9 @@ struct step_settings {
     number_format gemm_format = number_format::bf16;
     number_format attention_format = number_format::bf16;
     double activation_bytes = 2;
-    double gather_bytes = 0;    // of a gathered parameter; 0: those of gemm_format
-    double gradient_bytes = 2;  // of a gradient that is scattered
-    double state_bytes = 12;    // of a parameter and its optimizer state: fp32, with two moments
+    double gather_bytes = 0;       // of a gathered parameter; 0: those of gemm_format
+    double gradient_bytes = 2;     // of a gradient that is scattered
+    double state_bytes = 12;       // of a parameter and its optimizer state: fp32, with two moments
     uint64_t gathered_layers = 1;  // whose weights are there at once, where they are sharded
 
     // What happens to which tensor, as MaxText names it: schedule/policy.hpp. What no rule is for is computed again,

@@ -20,8 +20,7 @@ const char *iteration_kind_name(iteration_kind kind) {
 // --------------------------------------------------------------------------------------------------------- events --
 
 uint32_t step_writer::operation(const std::string &name) {
-    const auto [found, is_new] =
-        operations_.try_emplace(name, static_cast<uint32_t>(to_.model.operation_names.size()));
+    const auto [found, is_new] = operations_.try_emplace(name, static_cast<uint32_t>(to_.model.operation_names.size()));
     if (is_new) {
         to_.model.operation_names.push_back(name);
     }
@@ -106,7 +105,7 @@ uint32_t step_writer::add_tensors(const planned_iteration &it, const layer_graph
 void step_writer::set_recompute_place(uint32_t base, const layer_graph &graph) {
     const auto here = static_cast<uint32_t>(to_.model.events.size());
     for (uint32_t i = 0; i < graph.tensors.size(); ++i) {
-        if (graph.tensors[i].role != tensor_role::nearly_free) {
+        if (graph.tensors[i].can_recompute && graph.tensors[i].role != tensor_role::nearly_free) {
             to_.model.tensors[base + i].recompute_at = here;
         }
     }

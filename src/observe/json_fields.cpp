@@ -263,8 +263,7 @@ void json_file::parse(std::string_view text) {
 
 void json_file::fail(const std::string &path, std::string_view why) {
     if (outcome_.ok()) {
-        outcome_ = {code::invalid_argument,
-                    fmt::format("{}: {} {}", called_, path.empty() ? "the whole" : path, why)};
+        outcome_ = {code::invalid_argument, fmt::format("{}: {} {}", called_, path.empty() ? "the whole" : path, why)};
     }
 }
 

@@ -1,5 +1,5 @@
-// Reading JSON that a person may have written: what is wrong is named with its path inside the file (/links/d2h/latency_ns),
-// the value that is there and what is allowed.
+// Reading JSON that a person may have written: what is wrong is named with its path inside the file
+// (/links/d2h/latency_ns), the value that is there and what is allowed.
 //
 // The first failure is kept by the file and everything read after it is harmless (zero, empty, false), so that a
 // reader reads straight on and asks once at its end:

@@ -137,8 +137,7 @@ TEST(profiles, a_bad_machine_file_is_named_with_path_value_and_what_is_allowed) 
 
     own = machine_json("gh200");
     own["links"]["d2h"]["bytes_per_second"] = 3e9;
-    EXPECT_EQ(machine_failure(own),
-              "own.json: /links/d2h/bytes_per_second is 3000000000.0; allowed: an object");
+    EXPECT_EQ(machine_failure(own), "own.json: /links/d2h/bytes_per_second is 3000000000.0; allowed: an object");
 
     own = machine_json("gh200");
     own["host"]["gpu_per_memory"] = own["host"]["gpus_per_memory"];

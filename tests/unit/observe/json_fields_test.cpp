@@ -69,7 +69,10 @@ TEST(json_fields, counts_and_indices_are_whole_and_within) {
 }
 
 TEST(json_fields, words_and_arrays_name_what_is_allowed) {
-    EXPECT_EQ(failure(R"({"k": "c"})", [](json_object &top) { (void)top.field("k").word({"a", "b"}); }),
+    EXPECT_EQ(failure(R"({"k": "c"})",
+                      [](json_object &top) {
+                          (void)top.field("k").word({"a", "b"});
+                      }),
               "f.json: /k is \"c\"; allowed: \"a\", \"b\"");
     EXPECT_EQ(failure(R"({"k": {}})", [](json_object &top) { (void)top.field("k").size("events"); }),
               "f.json: /k is an object; allowed: an array of events");
