@@ -22,6 +22,7 @@ struct sim_write {
     void *data = nullptr;
     uint64_t size_bytes = 0;
     uint64_t tag = k_any_tag;
+    uint64_t position_bytes = 0;  // other than 0 where several pieces of work write parts of one thing
 };
 
 enum class sim_action : uint8_t { kernel, copy_d2h, copy_h2d, copy_d2d, checksum, free, alloc };

@@ -61,7 +61,7 @@ sim_checker::access_id sim_checker::add(sim_action action, uint64_t stream, std:
     }
     for (const sim_write &w : writes) {
         if (w.size_bytes != 0) {
-            a.writes.push_back({sim_address(w.data), sim_address(w.data) + w.size_bytes, w.tag, 0});
+            a.writes.push_back({sim_address(w.data), sim_address(w.data) + w.size_bytes, w.tag, w.position_bytes});
         }
     }
     return id;
@@ -134,7 +134,7 @@ void sim_checker::end(access_id id) {
         for (const shadow_memory::range &r : found_) {
             if (r.holds.what != shadow_memory::state::none) {
                 const auto what = w.tag == k_any_tag ? shadow_memory::state::undefined : shadow_memory::state::tagged;
-                memory_.set(r.begin, r.end, {what, w.tag, r.begin - w.begin});
+                memory_.set(r.begin, r.end, {what, w.tag, w.position_bytes + (r.begin - w.begin)});
             }
         }
     }
