@@ -16,6 +16,7 @@
 
 #include "capi/session.hpp"
 #include "device/sim/sim_device.hpp"
+#include "device/sim/sim_settings.hpp"
 #include "ebb/ebb.h"
 
 namespace {
@@ -46,23 +47,10 @@ void must(const status &done) {
     }
 }
 
-sim_machine gb200() {
-    sim_machine machine;
-    machine.device_bytes = 173 * k_gib;
-    machine.host_bytes = 240 * k_gib;  // half of the node's
-    machine.d2h = {193e9, 0, 3'000'000, {{k_mib, 0.5}, {16 * k_mib, 0.95}, {64 * k_mib, 1}}};
-    machine.h2d = {201e9, 0, 3'000'000, {{k_mib, 0.5}, {16 * k_mib, 0.95}, {64 * k_mib, 1}}};
-    machine.hbm_bytes_per_second = 8e12;
-    machine.host_dram_bytes_per_second = 381e9;
-    machine.gpus_per_host_memory = 2;
-    machine.collective_loss = 0.1;
-    return machine;
-}
-
 class training {
 public:
     training() {
-        auto made_device = std::make_unique<sim_device>(gb200());
+        auto made_device = std::make_unique<sim_device>(default_sim_machine());
         device_ = made_device.get();
         result<stream_id> stream = device_->create_stream(stream_role::compute);
         must(stream.why());

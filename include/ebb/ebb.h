@@ -142,7 +142,8 @@ enum { EBB_SWITCH_DEFAULT = 0, EBB_OFF = 1, EBB_ON = 2 };
  * docs/environment.md: field, then environment, then default. */
 typedef struct ebb_runtime_options {
     uint64_t struct_size;
-    const char *device;               /* "host", "null" or "auto" (default: the best that is present) */
+    const char *device;               /* "host", "null", "sim" (or "sim:key=value,...", see docs/devices.md) or "auto"
+                                         (default: the best that is present) */
     int32_t device_ordinal;           /* which device of that kind */
     uint32_t lanes;                   /* copy streams per direction, 1 to 8; default 1 */
     uint64_t device_budget_bytes;     /* target for kept activations + sources not given up + staging; default learned */

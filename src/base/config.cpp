@@ -55,10 +55,12 @@ std::array<option_row, k_option_count> make_table() {
          "EBB_DEVICE",
          t::text,
          "auto",
-         {{"auto", 0}, {"host", 0}, {"null", 0}},
+         {{"auto", 0}, {"host", 0}, {"null", 0}, {"sim", 0}},
          0,
          0,
-         "The device: auto takes the best that is present; null does nothing and measures Ebb's own cost."},
+         "The device: auto takes the best that is present; null does nothing and measures Ebb's own cost; sim is a "
+         "machine in "
+         "virtual time, and takes settings as in sim:device_bytes=80G (docs/devices.md)."},
         {o::device_ordinal, "device_ordinal", "EBB_DEVICE_ORDINAL", t::count, "0", none, 0, k_max_i32,
          "Which device of that kind."},
         {o::lanes, "lanes", "EBB_LANES", t::count, "1", none, 1, 8, "Copy streams per direction."},
@@ -234,7 +236,8 @@ void store_number(config &c, option o, uint64_t value) {
 
 status store_text(config &c, const option_row &row, std::string_view called, std::string_view text) {
     if (row.type == option_type::text) {
-        if (text.empty() || (!row.words.empty() && !word_value(row, text))) {
+        // What follows a colon is for whom the word names.
+        if (text.empty() || (!row.words.empty() && !word_value(row, text.substr(0, text.find(':'))))) {
             return malformed(row, called, text);
         }
         c.*std::get<std::string config::*>(k_members[static_cast<size_t>(row.id)]) = text;

@@ -19,7 +19,10 @@ ebb_status on_host(ebb_runtime *r, Body &&body) noexcept {
         }
         if (r->host == nullptr) {
             return {code::unsupported,
-                    fmt::format("this is for the host device, the runtime's is '{}'", r->device->info().name)};
+                    fmt::format("this is for the host device, the runtime's is '{}', on which no function of the "
+                                "caller's can run and no memory can be touched; create the runtime with device "
+                                "\"host\"",
+                                r->device->info().name)};
         }
         return body(*r->host);
     });

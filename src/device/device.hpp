@@ -1,6 +1,6 @@
 // The device interface: memory, streams, events and copies, as the core needs them and no more. Backends:
-// host (real threads), null (nothing happens), later cuda and sim; fault decorates any of them. One contract
-// suite (tests/contract) holds for all.
+// host (real threads), sim (virtual time), null (nothing happens), later cuda; fault decorates any of them. One
+// contract suite (tests/contract) holds for all.
 //
 // Semantics are CUDA's:
 // - A stream runs what was enqueued on it in order; different streams are unordered but for events.
@@ -36,7 +36,7 @@ enum class event_kind : uint8_t { plain, timed };
 enum class memory_type : int32_t { cpu = 1, cuda = 2, cuda_host = 3 };
 
 struct device_info {
-    std::string name;                     // "host", "null", "cuda"
+    std::string name;                     // "host", "null", "sim", "cuda"
     memory_type type = memory_type::cpu;  // what the activations' memory must be
     int32_t ordinal = 0;
     bool integrated = false;  // device memory is host memory: copying cannot pay

@@ -6,6 +6,8 @@
 
 #include "device/host/host_device.hpp"
 #include "device/host/host_limits.hpp"
+#include "device/sim/sim_device.hpp"
+#include "device/sim/sim_settings.hpp"
 
 namespace ebb {
 namespace {
@@ -50,6 +52,14 @@ result<std::unique_ptr<device>> make_host(const device_options &options) {
     return std::unique_ptr<device>(std::make_unique<host_device>(host));
 }
 
+result<std::unique_ptr<device>> make_sim(std::string_view settings) {
+    const result<sim_machine> machine = parse_sim_machine(settings);
+    if (!machine.ok()) {
+        return machine.why();
+    }
+    return std::unique_ptr<device>(std::make_unique<sim_device>(machine.value()));
+}
+
 }  // namespace
 
 result<std::unique_ptr<device>> make_device(std::string_view name, int32_t ordinal, const device_options &options) {
@@ -61,9 +71,16 @@ result<std::unique_ptr<device>> make_device(std::string_view name, int32_t ordin
         EBB_TRY(check_only_ordinal("null", ordinal));
         return std::unique_ptr<device>(std::make_unique<null_device>(options.null));
     }
+    constexpr std::string_view k_sim = "sim";
+    if (name.substr(0, name.find(':')) == k_sim) {
+        EBB_TRY(check_only_ordinal(k_sim, ordinal));
+        return make_sim(name.substr(std::min(name.size(), k_sim.size() + 1)));
+    }
     return status{
         code::invalid_argument,
-        fmt::format("device \"{}\": there is no such device; this build has \"host\", \"null\" and \"auto\"", name)};
+        fmt::format("device \"{}\": there is no such device; this build has \"host\", \"null\", \"sim\" (with "
+                    "settings: \"sim:key=value,...\") and \"auto\"",
+                    name)};
 }
 
 }  // namespace ebb

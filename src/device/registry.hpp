@@ -24,7 +24,8 @@ struct device_options {
     null_device_options null;
 };
 
-// "host", "null", or "auto": the best that is present.
+// "host", "null", "sim", or "auto": the best that is present. Of a simulated machine what follows the name changes it:
+// "sim:device_bytes=80G,latency_ns=5000" (sim/sim_settings.hpp).
 result<std::unique_ptr<device>> make_device(std::string_view name, int32_t ordinal, const device_options &options);
 
 }  // namespace ebb

@@ -137,7 +137,7 @@ TEST(config, a_malformed_variable_is_named_with_its_value_and_what_is_allowed) {
         resolve_with("EBB_PREFETCH_BYTES=deep").text(),
         "EBB_PREFETCH_BYTES is \"deep\"; allowed: auto, none, layer, or bytes, 1 or more (units B, K, M, G, T, KiB, "
         "MiB, GiB, TiB)");
-    EXPECT_EQ(resolve_with("EBB_DEVICE=gpu").text(), "EBB_DEVICE is \"gpu\"; allowed: auto, host, null");
+    EXPECT_EQ(resolve_with("EBB_DEVICE=gpu").text(), "EBB_DEVICE is \"gpu\"; allowed: auto, host, null, sim");
 }
 
 TEST(config, values_out_of_range_and_of_the_wrong_kind_are_refused) {
@@ -167,7 +167,11 @@ TEST(config, a_malformed_field_is_named_as_the_field) {
     EXPECT_EQ(w.resolve().why().text(), "lanes is \"9\"; allowed: a whole number, 1 to 8");
     world text;
     text.overrides.set(option::device, std::string("tpu"));
-    EXPECT_EQ(text.resolve().why().text(), "device is \"tpu\"; allowed: auto, host, null");
+    EXPECT_EQ(text.resolve().why().text(), "device is \"tpu\"; allowed: auto, host, null, sim");
+    text.overrides.set(option::device, std::string("sim:device_bytes=80G"));
+    EXPECT_EQ(text.resolve().value().device, "sim:device_bytes=80G");  // the device itself reads what follows
+    text.overrides.set(option::device, std::string("simple:"));
+    EXPECT_EQ(text.resolve().why().code(), code::invalid_argument);
     world toggle;
     toggle.overrides.set(option::verify, 3);
     EXPECT_EQ(toggle.resolve().why().text(), "verify is \"3\"; allowed: off, on, 0, 1");

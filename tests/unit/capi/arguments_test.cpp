@@ -340,7 +340,7 @@ TEST(build_info, is_one_line_with_version_compiler_build_type_and_devices) {
                                             std::to_string(EBB_VERSION_PATCH) + ", "));
     EXPECT_THAT(info, ::testing::ContainsRegex("(gcc|clang) [0-9]+"));
     EXPECT_THAT(info, HasSubstr("optimised"));
-    EXPECT_THAT(info, HasSubstr("devices host null"));
+    EXPECT_THAT(info, HasSubstr("devices host null sim"));
     EXPECT_EQ(info.find('\n'), std::string::npos);
 }
 

@@ -106,6 +106,38 @@ TEST_F(create, sizes_that_cannot_work_are_refused_with_the_smallest_that_does) {
     EBB_EXPECT_OK(ebb_runtime_close(open(), EBB_CLOSE_DEFAULT));
 }
 
+// Moves nothing that anyone could look at, but every call of the runtime is there; calls that need the host device say
+// so.
+TEST_F(create, a_simulated_machine_takes_activations_and_runs_no_functions) {
+    constexpr uint64_t k_gib = uint64_t{1} << 30U;
+    options_.device = "sim:device_bytes=80G,latency_ns=5000";
+    options_.device_budget_bytes = 8 * k_gib;
+    ebb_runtime *r = open();
+    const ebb_stream stream = EBB_STREAM_DEFAULT;
+    ebb_offload_args args = zeroed<ebb_offload_args>();
+    args.name = "activation";
+    args.data = &args;  // never touched there
+    args.size_bytes = k_gib;
+    args.producers = &stream;
+    args.producer_count = 1;
+    ebb_offload_info saved = zeroed<ebb_offload_info>();
+    EBB_ASSERT_OK(ebb_offload(r, &args, &saved));
+    EXPECT_EQ(saved.placement, EBB_PLACE_OFFLOAD);
+    ebb_reload_info info = zeroed<ebb_reload_info>();
+    EBB_EXPECT_OK(ebb_reload(r, saved.activation, stream, &info));
+    EXPECT_EQ(info.size_bytes, k_gib);
+    EBB_EXPECT_REFUSED(ebb_host_launch(
+                           r, stream, [](void *) {}, nullptr),
+                       EBB_UNSUPPORTED,
+                       "this is for the host device, the runtime's is 'sim', on which no function of the caller's can "
+                       "run and no memory can be touched; create the runtime with device \"host\"");
+    void *data = nullptr;
+    EBB_EXPECT_STATUS(ebb_host_alloc(r, 4096, &data), EBB_UNSUPPORTED);
+    EBB_EXPECT_OK(ebb_runtime_close(r, EBB_CLOSE_FORCE));
+    options_.device = "sim:device_bytes=lots";
+    expect_refused("device \"sim\": device_bytes is \"lots\"");
+}
+
 TEST_F(create, sizes_beyond_what_memory_is_cut_from_stop_nothing) {
     constexpr uint64_t k_tib = uint64_t{1} << 40U;
     options_.device = "null";

@@ -11,7 +11,8 @@ constexpr uint64_t k_mib = 1ULL << 20U;
 
 TEST(registry, makes_devices_by_name) {
     const device_options options;
-    for (const auto &[name, made_name] : {std::pair{"host", "host"}, {"null", "null"}, {"auto", "host"}}) {
+    for (const auto &[name, made_name] :
+         {std::pair{"host", "host"}, {"null", "null"}, {"sim", "sim"}, {"auto", "host"}}) {
         const auto made = make_device(name, 0, options);
         ASSERT_TRUE(made.ok()) << made.why().text();
         EXPECT_EQ(made.value()->info().name, made_name);
@@ -21,22 +22,63 @@ TEST(registry, makes_devices_by_name) {
 }
 
 TEST(registry, an_unknown_name_is_answered_with_the_names) {
-    for (const char *name : {"", "Host", "cuda", "host "}) {
+    for (const char *name : {"", "Host", "cuda", "host ", "simulator", "host:sim", ":sim"}) {
         const auto made = make_device(name, 0, {});
         ASSERT_FALSE(made.ok());
         EXPECT_EQ(made.why().code(), code::invalid_argument);
-        for (const char *part : {"\"host\"", "\"null\"", "\"auto\""}) {
+        for (const char *part : {"\"host\"", "\"null\"", "\"sim\"", "\"auto\""}) {
             EXPECT_NE(made.why().text().find(part), std::string::npos) << made.why().text();
         }
     }
 }
 
 TEST(registry, there_is_one_device_of_a_kind) {
-    for (const char *name : {"host", "null", "auto"}) {
+    for (const char *name : {"host", "null", "sim", "auto"}) {
         for (const int32_t ordinal : {1, -1}) {
             EXPECT_EQ(make_device(name, ordinal, {}).why().code(), code::invalid_argument);
         }
     }
+}
+
+TEST(registry, a_simulated_machine_is_what_its_settings_say) {
+    const auto made = make_device("sim", 0, {});
+    ASSERT_TRUE(made.ok());
+    EXPECT_EQ(made.value()->memory().capacity_bytes, 186'000'000'000U);
+    const auto other =
+        make_device("sim:device_bytes=80G,host_bytes=1.5TiB,latency_ns=0,d2h_bytes_per_second=52GB/s", 0, {});
+    ASSERT_TRUE(other.ok()) << other.why().text();
+    EXPECT_EQ(other.value()->memory().capacity_bytes, 80ULL << 30U);
+    EXPECT_EQ(other.value()->host_room_bytes(), 1536ULL << 30U);
+    // A copy of 52 GB in a second; 1 us for each of the two calls.
+    device &sim = *other.value();
+    const event_id start = sim.create_event(event_kind::timed).value();
+    const event_id end = sim.create_event(event_kind::timed).value();
+    std::byte *there = reinterpret_cast<std::byte *>(1ULL << 40U);
+    ASSERT_TRUE(sim.record_event(start, k_default_stream).ok());
+    ASSERT_TRUE(sim.copy(k_default_stream, copy_direction::d2h, there + (1ULL << 38U), there, 52'000'000'000).ok());
+    ASSERT_TRUE(sim.record_event(end, k_default_stream).ok());
+    ASSERT_TRUE(sim.synchronize_event(end).ok());
+    EXPECT_EQ(sim.elapsed_ns(start, end).value(), 1'000'001'000U);
+}
+
+TEST(registry, settings_of_a_simulated_machine_that_cannot_be_are_named) {
+    const auto refused = [](const char *name) {
+        const status why = make_device(name, 0, {}).why();
+        EXPECT_EQ(why.code(), code::invalid_argument) << name;
+        return why.text();
+    };
+    EXPECT_EQ(refused("sim:device_bytes=80GB"),
+              "device \"sim\": device_bytes is \"80GB\"; allowed: bytes above 0 and up to 64TiB, as in 165GiB");
+    EXPECT_EQ(refused("sim:device_bytes=0"),
+              "device \"sim\": device_bytes is \"0\"; allowed: bytes above 0 and up to 64TiB, as in 165GiB");
+    EXPECT_EQ(refused("sim:d2h_bytes_per_second=fast"),
+              "device \"sim\": d2h_bytes_per_second is \"fast\"; allowed: a rate above 0, as in 193GB/s");
+    EXPECT_EQ(refused("sim:latency_ns=-1"),
+              "device \"sim\": latency_ns is \"-1\"; allowed: a whole number up to 1000000000");
+    EXPECT_EQ(refused("sim:latency_ns=1,gb200"),
+              "device \"sim\": a setting is \"gb200\"; allowed: key=value, as in d2h_bytes_per_second=52GB/s");
+    EXPECT_NE(refused("sim:colour=red").find("there is no setting \"colour\"; allowed: device_bytes"),
+              std::string::npos);
 }
 
 TEST(registry, the_host_devices_memory_must_fit) {
