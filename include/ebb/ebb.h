@@ -222,7 +222,8 @@ enum {
     EBB_REASON_COPY_ERROR = 7,       /* the device refused the copy */
     EBB_REASON_LARGER_THAN_SLOT = 8, /* larger than staging can ever hold */
     EBB_REASON_INTEGRATED = 9,       /* device memory is host memory: copying cannot pay */
-    EBB_REASON_EVALUATION = 10       /* evaluation, and it fits the device budget */
+    EBB_REASON_EVALUATION = 10,      /* evaluation, and it fits the device budget */
+    EBB_REASON_PLAN = 11             /* the plan of automatic mode keeps it */
 };
 
 enum {

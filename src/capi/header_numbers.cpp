@@ -47,6 +47,8 @@ static_assert(same(keep_reason::pinning, EBB_REASON_PINNING));
 static_assert(same(keep_reason::copy_error, EBB_REASON_COPY_ERROR));
 static_assert(same(keep_reason::larger_than_slot, EBB_REASON_LARGER_THAN_SLOT));
 static_assert(same(keep_reason::integrated, EBB_REASON_INTEGRATED));
+static_assert(same(keep_reason::evaluation, EBB_REASON_EVALUATION));
+static_assert(same(keep_reason::plan, EBB_REASON_PLAN));
 
 static_assert(same(phase::train, EBB_PHASE_TRAIN) && same(phase::evaluate, EBB_PHASE_EVALUATE));
 

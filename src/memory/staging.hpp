@@ -61,6 +61,11 @@ public:
     // block counts as taken.
     void prepare_block(std::vector<ticket> &waits);
     status take_block(uint64_t size_bytes);
+    // The same once more, between two steps: what prepare_block() could not retire stays.
+    status retake_block(uint64_t size_bytes) {
+        block_taken_ = false;
+        return take_block(size_bytes);
+    }
     [[nodiscard]] bool block_taken() const noexcept { return block_taken_; }
 
     [[nodiscard]] uint64_t cap_bytes() const noexcept { return cap_bytes_; }

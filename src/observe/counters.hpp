@@ -31,7 +31,7 @@ struct counters {
 struct name_counters {
     uint64_t calls = 0;
     uint64_t kept = 0, offloaded = 0, recompute = 0, shared = 0;
-    uint64_t kept_by_reason[11] = {};
+    uint64_t kept_by_reason[12] = {};
     uint64_t saved_bytes = 0;      // sizes of all calls
     uint64_t offloaded_bytes = 0;  // copied to host memory
     uint64_t reloaded_bytes = 0;   // copied back

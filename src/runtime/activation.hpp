@@ -20,7 +20,8 @@ namespace ebb {
 
 using deleter_function = void (*)(void *context);
 
-enum class placement : uint8_t { by_policy = 0, keep = 1, offload = 2, recompute = 3 };
+// automatic: the planner's choice; only of policies, nobody asks for it.
+enum class placement : uint8_t { by_policy = 0, keep = 1, offload = 2, recompute = 3, automatic = 4 };
 
 // The numbers are those of ebb_reason.
 enum class keep_reason : uint8_t {
@@ -35,6 +36,7 @@ enum class keep_reason : uint8_t {
     larger_than_slot = 8,
     integrated = 9,
     evaluation = 10,
+    plan = 11,
 };
 
 enum class activation_state : uint8_t {

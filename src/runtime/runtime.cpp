@@ -74,6 +74,7 @@ status runtime::init() {
     arena_ = std::make_unique<pinned_arena>(device_, pinned_arena_options{options_.host_bytes, 0});
     staging_ = std::make_unique<staging>(device_, staging_cap_bytes());
     samples_ = std::make_unique<time_samples>(device_);
+    timer_ = std::make_unique<step_timer>(device_);
     if (options_.verify) {
         verifier_ = std::make_unique<verifier>(device_, lines_);
     }
@@ -137,6 +138,7 @@ runtime::~runtime() {
     }
     static_cast<void>(lines_.synchronize_all());
     samples_.reset();
+    timer_.reset();
     lanes_.reset();  // their streams end before the memory that they copy
 }
 
@@ -239,11 +241,7 @@ void runtime::poll_deleters() {
 status runtime::progress() {
     remember(lines_.poll());
     poll_deleters();
-    remember(samples_->poll([this](sample_kind kind, uint32_t name, uint64_t time_ns) {
-        name_counters &n = by_name_[name];
-        (kind == sample_kind::transfer ? n.transfer_ns : n.exposed_ns) += time_ns;
-        (kind == sample_kind::transfer ? transfer_ns_ : counters_.exposed_ns) += time_ns;
-    }));
+    remember(samples_->poll([this](const time_samples::sample &s) { note_sample(s); }));
     if (verifier_ != nullptr) {
         remember(verifier_->poll());
     }

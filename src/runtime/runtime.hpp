@@ -21,10 +21,15 @@
 #include "runtime/activation.hpp"
 #include "runtime/activation_list.hpp"
 #include "runtime/handle_table.hpp"
+#include "runtime/step_timer.hpp"
 #include "runtime/storage_index.hpp"
 #include "runtime/time_samples.hpp"
 #include "runtime/verifier.hpp"
+#include "schedule/evaluator.hpp"
+#include "schedule/plan.hpp"
+#include "schedule/planner.hpp"
 #include "schedule/policy.hpp"
+#include "schedule/record_model.hpp"
 #include "schedule/sliding_maximum.hpp"
 #include "schedule/step_record.hpp"
 #include "schedule/step_trace.hpp"
@@ -186,7 +191,9 @@ private:
     struct decision {
         placement where = placement::keep;
         keep_reason reason = keep_reason::none;
+        bool automatic = false;  // the planner's to change
     };
+    [[nodiscard]] decision planned_decision(const activation &a, bool can_recompute) const;
     struct thread_source {  // given up, its home is the calling thread: the deleter runs when the copy is done
         ticket_set until;
         due_call call;
@@ -245,7 +252,7 @@ private:
     bool drop_unexpected(index b);
     void drop_all_unclaimed();
     status copy_to_caller(index i, std::byte *data, stream_id consumer);
-    status wait_exposed(stream_id consumer, ticket point, uint32_t name);
+    status wait_exposed(stream_id consumer, ticket point, const activation &a);
     status after_failed_reload(activation &body, stream_id consumer, const status &why);
     void keep_block_behind(activation &body, const ticket_set &readers);
     status copy_part(activation &body, const activation &view, std::byte *data, ticket free_at, ticket &arrival);
@@ -301,7 +308,7 @@ private:
         bool taken = false;
         time_samples::sample_id id = 0;
     };
-    lane_sample sample_begin(stream_id stream, sample_kind kind, uint32_t name);
+    lane_sample sample_begin(stream_id stream, sample_kind kind, const activation &a);
     void sample_end(const lane_sample &sample);
 
     // runtime_step.cpp: matching to the record
@@ -309,6 +316,7 @@ private:
     void note_memory(const activation &a, bool movable, keep_reason reason);
     [[nodiscard]] uint32_t find_entry(const call_key &key) const noexcept;
     void match_use(index i, bool claimed);
+    void time_use(index i, stream_id consumer);
     bool follow_to(uint32_t event);
     void expire_use(uint32_t event);
     void expire_reload(uint32_t number);
@@ -321,6 +329,17 @@ private:
     void take_staging();
     void learn_budget();
     void forecast();
+
+    // runtime_plan.cpp
+    void consider_planning();
+    [[nodiscard]] plan_budget measured_budget() const;
+    void make_plan();
+    evaluation settle_staging(const step_model &model, planned &made, plan_budget budget);
+    void adopt_plan(const record_model &seen, const plan &chosen);
+    void retake_staging(uint64_t size_bytes);
+    void compare_with_plan();
+    void forget_plan();
+    void note_sample(const time_samples::sample &s);
 
     // runtime_prefetch.cpp
     void pump();
@@ -425,6 +444,28 @@ private:
     std::vector<uint64_t> recompute_asked_;  // reloads that were answered with recompute
     bool sampling_ = false;
     uint64_t steps_since_plan_ = 0;
+
+    // The plan.
+    struct measured_link {
+        uint64_t copied_bytes = 0;
+        uint64_t time_ns = 0;
+        void add(uint64_t size_bytes, uint64_t ns) noexcept {
+            copied_bytes += size_bytes;
+            time_ns += ns;
+        }
+    };
+    std::unique_ptr<step_timer> timer_;
+    bool plan_wanted_ = false;  // the policy leaves something of the record open
+    std::vector<double> work_ns_;
+    measured_link d2h_measured_, h2d_measured_;
+    double d2h_trust_ = 1, h2d_trust_ = 1;   // part of the measured rates that plans count on
+    std::vector<tensor_placement> planned_;  // by entry; empty: no plan yet
+    uint64_t planned_staging_bytes_ = 0;
+    evaluation predicted_;
+    uint32_t plan_count_ = 0;
+    bool plan_unproven_ = false;  // not compared yet with what happened
+    uint64_t proof_step_ = 0;
+    uint64_t plan_exposed_d2h_ns_ = 0, plan_exposed_h2d_ns_ = 0;  // in that step
 
     // The budget.
     uint64_t learned_budget_bytes_ = 0;

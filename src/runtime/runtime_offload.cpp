@@ -34,6 +34,7 @@ status runtime::check_request(const offload_request &r) {
 
 status runtime::offload(const offload_request &r, offload_outcome &outcome) {
     EBB_TRY(check_request(r));
+    timer_->point(r.producers[0]);
     const index i = activations_.acquire();
     reset(activations_[i], r);
     ++user_live_;
@@ -136,8 +137,12 @@ void runtime::place(index i, const offload_request &r, offload_outcome &outcome)
     decision d = decide(r, i);
     const bool movable = d.where == placement::offload;
     match_produce(i, movable, r.wish == placement::by_policy);
+    // Only now is its entry known.
+    if (d.automatic && a.traced != k_no_index) {
+        trace_.allow(a.traced, true);
+        d = planned_decision(a, r.can_recompute);
+    }
     if (d.where == placement::offload) {
-        // Only now is its entry known.
         if (r.wish == placement::by_policy && a.entry != k_no_index &&
             record_.at(a.entry).younger < options_.keep_last) {
             d = {placement::keep, keep_reason::last};
@@ -219,6 +224,7 @@ runtime::decision runtime::decide(const offload_request &r, index i) {
             where = static_cast<placement>(policy_.decide(names_.path(a.name)).placement);
             decided_[a.name] = where;
         }
+        where = where == placement::automatic ? placement::offload : where;
         if (where == placement::offload && a.size_bytes < options_.min_offload_bytes) {
             return {placement::keep, keep_reason::floor};
         }
@@ -237,7 +243,19 @@ runtime::decision runtime::decide(const offload_request &r, index i) {
     if (integrated_) {
         return {placement::keep, keep_reason::integrated};
     }
-    return {placement::offload, keep_reason::none};
+    return {placement::offload, keep_reason::none,
+            r.wish == placement::by_policy && training() && !r.staged && decided_[a.name] == placement::automatic};
+}
+
+// Without a plan it is offloaded.
+runtime::decision runtime::planned_decision(const activation &a, bool can_recompute) const {
+    if (planned_.empty() || a.entry == k_no_index || planned_[a.entry] == tensor_placement::offload) {
+        return {placement::offload, keep_reason::none, true};
+    }
+    if (planned_[a.entry] == tensor_placement::recompute && can_recompute) {
+        return {placement::recompute, keep_reason::none, true};
+    }
+    return {placement::keep, keep_reason::plan, true};
 }
 
 void runtime::keep(activation &a, keep_reason reason) {
@@ -394,7 +412,7 @@ status runtime::copy_out(index i) {
     for (const ticket w : waits_) {
         EBB_TRY(t.wait(w));
     }
-    const lane_sample sample = sample_begin(t.stream(), sample_kind::transfer, a.name);
+    const lane_sample sample = sample_begin(t.stream(), sample_kind::d2h, a);
     const std::byte *from = a.data;
     status copied;
     arena_->for_each_extent(a.block, [&](const pinned_arena::extent &e) {

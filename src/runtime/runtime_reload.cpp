@@ -12,6 +12,7 @@ status runtime::reload(uint64_t handle, stream_id consumer, reload_outcome &outc
     index i = 0;
     EBB_TRY(find_activation(handle, i));
     EBB_TRY(check_stream(consumer, "consumer"));
+    time_use(i, consumer);
     if (activations_[body_of(i)].state == activation_state::recompute) {
         ask_to_recompute(i, true);
         return status::recompute();
@@ -58,7 +59,7 @@ status runtime::claim_bytes(index i, stream_id consumer, reload_outcome &outcome
         // The bytes are in the slot behind the copy on the lane: that is the wait that a reload exposes.
         status arrived = lines_.add(body.arrivals, body.h2d);
         if (arrived.ok()) {
-            arrived = wait_exposed(consumer, body.h2d, activations_[i].name);
+            arrived = wait_exposed(consumer, body.h2d, activations_[i]);
         }
         if (!arrived.ok()) {
             if (body.claims == 0) {
@@ -193,7 +194,7 @@ status runtime::copy_into(activation &body, std::byte *destination, const std::v
     for (const ticket w : behind) {
         EBB_TRY(t.wait(w));
     }
-    const lane_sample sample = sample_begin(t.stream(), sample_kind::transfer, body.name);
+    const lane_sample sample = sample_begin(t.stream(), sample_kind::h2d, body);
     status copied;
     std::byte *to = destination;
     arena_->for_each_extent(body.block, [&](const pinned_arena::extent &e) {
@@ -306,6 +307,7 @@ status runtime::reload_into(uint64_t handle, void *data, uint64_t size_bytes, st
         return {code::invalid_argument, fmt::format("size_bytes is {}, but activation '{}' has {} bytes", size_bytes,
                                                     describe(view), view.size_bytes)};
     }
+    time_use(i, consumer);
     if (activations_[body_of(i)].state == activation_state::recompute) {
         ask_to_recompute(i, false);
         return status::recompute();
@@ -341,7 +343,7 @@ status runtime::copy_to_caller(index i, std::byte *data, stream_id consumer) {
         ++counters_.reloads_on_demand;
         ++by_name_[body.name].on_demand;
         EBB_TRY(lines_.add(body.arrivals, arrival));
-        return wait_exposed(consumer, arrival, view.name);
+        return wait_exposed(consumer, arrival, view);
     }
     if (!body.source_held && !body.has_slot) {
         waits_.clear();
@@ -349,7 +351,7 @@ status runtime::copy_to_caller(index i, std::byte *data, stream_id consumer) {
         if (status s = copy_part(body, view, data, free_at, arrival); !s.ok()) {
             return after_failed_reload(body, consumer, s);
         }
-        return wait_exposed(consumer, arrival, view.name);
+        return wait_exposed(consumer, arrival, view);
     }
     return copy_on_device(b, view, data, consumer, free_at);
 }
@@ -378,8 +380,8 @@ void runtime::keep_block_behind(activation &body, const ticket_set &readers) {
     }
 }
 
-status runtime::wait_exposed(stream_id consumer, ticket point, uint32_t name) {
-    const lane_sample sample = sample_begin(consumer, sample_kind::exposed, name);
+status runtime::wait_exposed(stream_id consumer, ticket point, const activation &a) {
+    const lane_sample sample = sample_begin(consumer, sample_kind::exposed_h2d, a);
     status waited = lines_.wait(consumer, point);
     sample_end(sample);
     return waited;

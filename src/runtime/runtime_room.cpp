@@ -61,7 +61,7 @@ void runtime::give_up(index i) {
     source_bytes_ -= a.size_bytes;
     // The home stream is where the memory will be reused: whatever it runs next may overwrite the source, so it
     // waits for the copy, and for whoever read the source itself.
-    const lane_sample sample = sample_begin(a.home, sample_kind::exposed, a.name);
+    const lane_sample sample = sample_begin(a.home, sample_kind::exposed_d2h, a);
     status waited = lines_.wait(a.home, a.d2h);
     if (waited.ok()) {
         waited = lines_.wait(a.home, a.readers);
@@ -216,11 +216,17 @@ void runtime::note_budget(uint64_t held, uint64_t budget) {
     charge(counters_.over_budget_caller_bytes, excess);
 }
 
-runtime::lane_sample runtime::sample_begin(stream_id stream, sample_kind kind, uint32_t name) {
+runtime::lane_sample runtime::sample_begin(stream_id stream, sample_kind kind, const activation &a) {
     if (!sampling_ || stream == k_calling_thread) {
         return {};
     }
-    result<time_samples::sample_id> sample = samples_->begin(stream, kind, name);
+    time_samples::sample what;
+    what.kind = kind;
+    what.name = a.name;
+    what.size_bytes = a.size_bytes;
+    what.step = step_number_;
+    what.place = timer_->place();
+    result<time_samples::sample_id> sample = samples_->begin(stream, what);
     return sample.ok() ? lane_sample{true, sample.value()} : lane_sample{};
 }
 

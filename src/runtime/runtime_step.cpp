@@ -24,9 +24,12 @@ status runtime::begin_step(phase p) {
     matched_events_ = unknown_events_ = misordered_events_ = 0;
     std::fill(bound_.begin(), bound_.end(), 0);
     std::copy(record_.series_first().begin(), record_.series_first().end(), cursor_.begin());
+    consider_planning();
     if (!record_.empty()) {
-        // Exposed time is measured in each step after a new plan, and in one of sample_every.
-        sampling_ = steps_since_plan_ % options_.sample_every == 0;
+        // Exposed time is measured in each step after a new plan, in one of sample_every, and while times are taken for
+        // a plan.
+        const bool timed = plan_wanted_ && plan_count_ == 0 && timer_->begin(step_number_);
+        sampling_ = timed || steps_since_plan_ % options_.sample_every == 0;
         ++steps_since_plan_;
     }
     settle();
@@ -55,6 +58,13 @@ status runtime::end_step() {
     ++counters_.steps;
     counters_.sampled_steps += sampling_ ? 1 : 0;
     const uint32_t differing = unknown_events_ + misordered_events_;
+    if (timer_->timing()) {
+        if (differing == 0 && matched_events_ == record_.events().size()) {
+            timer_->end();
+        } else {
+            timer_->drop();
+        }
+    }
     counters_.order_mismatches += differing;
     if (record_.empty()) {
         adopt_trace();
@@ -88,6 +98,7 @@ void runtime::adopt_trace() {
     bound_.assign(record_.entries().size(), 0);
     cursor_.assign(record_.series_count(), k_no_index);
     steps_since_plan_ = 0;
+    forget_plan();
     if (first) {
         learn_budget();
     }
@@ -231,6 +242,14 @@ void runtime::match_use(index i, bool claimed) {
     last_use_ = event;
     if (!follow_to(event)) {
         ++misordered_events_;
+    }
+}
+
+// Of those that the record knows.
+void runtime::time_use(index i, stream_id consumer) {
+    const activation &a = activations_[i];
+    if (timer_->timing() && !recomputing_ && a.traced_step == step_number_ && a.traced != k_no_index) {
+        timer_->point(consumer);
     }
 }
 

@@ -9,7 +9,7 @@ time_samples::~time_samples() {
     }
 }
 
-result<time_samples::sample_id> time_samples::begin(stream_id stream, sample_kind kind, uint32_t name) {
+result<time_samples::sample_id> time_samples::begin(stream_id stream, const sample &what) {
     if (free_.empty()) {
         pair fresh;
         result<event_id> start = device_.create_event(event_kind::timed);
@@ -26,27 +26,24 @@ result<time_samples::sample_id> time_samples::begin(stream_id stream, sample_kin
         pairs_.push_back(fresh);
         free_.push_back(static_cast<sample_id>(pairs_.size() - 1));
     }
-    const sample_id sample = free_.back();
-    pair &p = pairs_[sample];
+    const sample_id id = free_.back();
+    pair &p = pairs_[id];
     EBB_TRY(device_.record_event(p.start, stream));
     free_.pop_back();
     p.stream = stream;
-    p.kind = kind;
-    p.name = name;
-    p.ended = false;
-    return sample;
+    p.what = what;
+    return id;
 }
 
-status time_samples::end(sample_id sample) {
-    pair &p = pairs_[sample];
+status time_samples::end(sample_id id) {
+    pair &p = pairs_[id];
     EBB_TRY(device_.record_event(p.end, p.stream));
-    p.ended = true;
-    open_.push_back(sample);
+    open_.push_back(id);
     return {};
 }
 
-result<bool> time_samples::is_over(sample_id sample) {
-    return device_.event_done(pairs_[sample].end);
+result<bool> time_samples::is_over(sample_id id) {
+    return device_.event_done(pairs_[id].end);
 }
 
 }  // namespace ebb

@@ -10,7 +10,7 @@
 
 namespace ebb {
 
-enum class sample_kind : uint8_t { transfer, exposed };
+enum class sample_kind : uint8_t { d2h, h2d, exposed_d2h, exposed_h2d };
 
 class time_samples {
 public:
@@ -19,12 +19,21 @@ public:
     time_samples(const time_samples &) = delete;
     time_samples &operator=(const time_samples &) = delete;
 
+    struct sample {
+        sample_kind kind{};
+        uint32_t name = 0;
+        uint64_t size_bytes = 0;  // of transfers
+        uint64_t step = 0;
+        uint32_t place = 0;  // in the step: between which calls
+        uint64_t time_ns = 0;
+    };
     // Records the first event now; end() records the second on the same stream.
     using sample_id = uint32_t;
-    result<sample_id> begin(stream_id stream, sample_kind kind, uint32_t name);
-    status end(sample_id sample);
+    result<sample_id> begin(stream_id stream, const sample &what);
+    status end(sample_id id);
+    [[nodiscard]] size_t open_count() const noexcept { return open_.size(); }
 
-    // visit(kind, name, nanoseconds) for each that is over.
+    // visit(sample) for each that is over.
     template <class Visit>
     status poll(Visit &&visit) {
         size_t kept = 0;
@@ -38,10 +47,11 @@ public:
                 open_[kept++] = open_[i];
                 continue;
             }
-            const pair &p = pairs_[open_[i]];
+            pair &p = pairs_[open_[i]];
             result<uint64_t> time = device_.elapsed_ns(p.start, p.end);
             if (time.ok()) {
-                visit(p.kind, p.name, time.value());
+                p.what.time_ns = time.value();
+                visit(p.what);
             }
             free_.push_back(open_[i]);
         }
@@ -53,11 +63,9 @@ private:
     struct pair {
         event_id start{}, end{};
         stream_id stream{};
-        sample_kind kind{};
-        uint32_t name = 0;
-        bool ended = false;
+        sample what;
     };
-    result<bool> is_over(sample_id sample);
+    result<bool> is_over(sample_id id);
 
     device &device_;
     std::vector<pair> pairs_;

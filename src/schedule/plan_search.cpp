@@ -217,7 +217,7 @@ bool plan_search::shift_class(const std::vector<uint32_t> &members, tensor_place
 }
 
 bool plan_search::resize_staging() {
-    if (budget_.mode != memory_mode::staging) {
+    if (budget_.mode != memory_mode::staging || budget_.fixed_staging_bytes != 0) {
         return false;
     }
     bool better = false;

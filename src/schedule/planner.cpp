@@ -89,7 +89,7 @@ planned planning::make() {
 
 // All that may be placed so is; the rest is kept, or else offloaded.
 evaluation planning::judged(tensor_placement wanted) {
-    scratch_.staging_bytes = 0;
+    scratch_.staging_bytes = budget_.fixed_staging_bytes;
     scratch_.placement.clear();
     for (const step_tensor &t : model_.tensors) {
         const bool may = wanted == tensor_placement::keep ? t.can_keep : t.can_recompute;
@@ -118,6 +118,7 @@ evaluation planning::judged_moving_nothing() {
             s.order = order;
             s.may_offload = false;
             s.kept_limit_bytes = ~uint64_t{0} / 2;
+            s.staging_bytes = budget_.fixed_staging_bytes;
             starts_.build(s, scratch_);
             const double step_ns = search_.offer(scratch_);
             if (std::isfinite(step_ns)) {
@@ -143,8 +144,8 @@ void planning::offer_plain(planned &p) {
 // ----------------------------------------------------------------------------------------------------- starts --
 
 std::vector<uint64_t> planning::staging_sizes() const {
-    if (budget_.mode == memory_mode::one_pool) {
-        return {0};
+    if (budget_.mode == memory_mode::one_pool || budget_.fixed_staging_bytes != 0) {
+        return {budget_.mode == memory_mode::one_pool ? 0 : budget_.fixed_staging_bytes};
     }
     std::vector<uint64_t> sizes;
     for (const uint64_t slots : {1, 2, 3, 4}) {

@@ -12,7 +12,10 @@ namespace {
 constexpr std::string_view k_values = "remat, device, offload, keep or auto";
 
 std::optional<policy_placement> placement_of(std::string_view value) noexcept {
-    if (value == "offload" || value == "auto") {
+    if (value == "auto") {
+        return policy_placement::automatic;
+    }
+    if (value == "offload") {
         return policy_placement::offload;
     }
     if (value == "keep" || value == "device") {

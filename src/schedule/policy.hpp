@@ -21,7 +21,7 @@
 namespace ebb {
 
 // The numbers are those of ebb_placement in include/ebb/ebb.h.
-enum class policy_placement : uint8_t { keep = 1, offload = 2, recompute = 3 };
+enum class policy_placement : uint8_t { keep = 1, offload = 2, recompute = 3, automatic = 4 };
 
 struct policy_decision {
     policy_placement placement = policy_placement::offload;

@@ -1,0 +1,185 @@
+// Automatic mode: what the policy leaves open is planned once the record's times and the links' rates are measured, and
+// planned anew, with slower links, where a plan did not keep its word. A plan changes at step boundaries only.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/runtime.hpp"
+#include "schedule/planner.hpp"
+#include "schedule/record_model.hpp"
+
+namespace ebb {
+
+namespace {
+
+constexpr uint32_t k_most_plans = 8;
+// A reload that came late: the next plan counts on less.
+constexpr double k_late_factor = 0.95;
+// Part of a step that waits may be longer than predicted before that counts as late.
+constexpr double k_late_part = 0.005;
+
+}  // namespace
+
+// Called at each step boundary, with what was measured so far read.
+void runtime::consider_planning() {
+    if (!plan_wanted_ || record_.empty()) {
+        return;
+    }
+    if (plan_count_ == 0) {
+        remember(timer_->poll());
+        if (!timer_->complete() || samples_->open_count() != 0) {
+            return;
+        }
+        work_ns_ = timer_->work_ns();
+        make_plan();
+    } else if (plan_unproven_ && samples_->open_count() == 0 && steps_since_plan_ != 0) {
+        plan_unproven_ = false;
+        compare_with_plan();
+    }
+}
+
+plan_budget runtime::measured_budget() const {
+    plan_budget b;
+    const auto rate = [](const measured_link &l) {
+        return l.time_ns == 0 ? 0.0 : static_cast<double>(l.copied_bytes) * 1e9 / static_cast<double>(l.time_ns);
+    };
+    const double d2h = rate(d2h_measured_);
+    const double h2d = rate(h2d_measured_);
+    // A direction that had nothing to do is taken for the other's like; without any, nothing had to move.
+    b.d2h.bytes_per_second = (d2h > 0 ? d2h : std::max(h2d, 1e9)) * d2h_trust_;
+    b.h2d.bytes_per_second = (h2d > 0 ? h2d : std::max(d2h, 1e9)) * h2d_trust_;
+    b.mode = options_.lent_allocator ? memory_mode::one_pool : memory_mode::staging;
+    b.device_bytes = budget_bytes();
+    b.host_bytes = arena_->statistics().cap_bytes;
+    b.fixed_staging_bytes = options_.lent_allocator ? 0 : options_.staging_bytes;
+    return b;
+}
+
+void runtime::make_plan() {
+    const record_model seen = model_of(record_, work_ns_);
+    ++plan_count_;
+    if (status s = evaluator::check(seen.model); !s.ok()) {
+        add_note("automatic mode makes no plan: the recorded step cannot be planned: " + s.text());
+        return;
+    }
+    plan_budget budget = measured_budget();
+    planner search(seen.model);
+    planned made = search.make(budget);
+    if (!made.feasible) {
+        add_note(fmt::format("automatic mode makes no plan: nothing fits a device budget of {} bytes; {} would do",
+                             budget.device_bytes, made.smallest_feasible_bytes));
+        return;
+    }
+    predicted_ = settle_staging(seen.model, made, budget);
+    adopt_plan(seen, made.chosen);
+}
+
+// The search counts bytes; where slots really lie may take a little more staging.
+evaluation runtime::settle_staging(const step_model &model, planned &made, plan_budget budget) {
+    budget.exact_slots = true;
+    evaluator judge(model);
+    plan tried = made.chosen;
+    evaluation best = judge.evaluate(made.chosen, budget);
+    for (int more = 1; more <= 4 && budget.mode == memory_mode::staging && budget.fixed_staging_bytes == 0; ++more) {
+        if (best.feasible && best.step_ns <= made.predicted.step_ns * 1.001) {
+            break;
+        }
+        tried.staging_bytes += record_.largest_movable_bytes() / 2;
+        const evaluation next = judge.evaluate(tried, budget);
+        if (next.feasible && (!best.feasible || next.step_ns < best.step_ns)) {
+            best = next;
+            made.chosen = tried;
+        }
+    }
+    return best.feasible ? best : made.predicted;
+}
+
+void runtime::adopt_plan(const record_model &seen, const plan &chosen) {
+    std::vector<tensor_placement> placement(record_.entries().size(), tensor_placement::keep);
+    for (size_t t = 0; t < seen.entry_of.size(); ++t) {
+        placement[seen.entry_of[t]] = chosen.placement[t];
+    }
+    const bool same = placement == planned_ && chosen.staging_bytes == planned_staging_bytes_;
+    planned_ = std::move(placement);
+    planned_staging_bytes_ = chosen.staging_bytes;
+    if (same) {
+        return;
+    }
+    record_.place(planned_);
+    record_.derive();
+    retake_staging(chosen.staging_bytes);
+    forecast();
+    steps_since_plan_ = 0;
+    plan_unproven_ = true;
+    plan_exposed_d2h_ns_ = plan_exposed_h2d_ns_ = 0;
+    proof_step_ = step_number_ + 1;
+}
+
+// Copies and slots of the steps before are gone, and nobody has a claim on one, or it stays as it is.
+void runtime::retake_staging(uint64_t size_bytes) {
+    if (options_.lent_allocator || options_.staging_memory != nullptr || staging_->used_bytes() != 0) {
+        return;
+    }
+    waits_.clear();
+    staging_->prepare_block(waits_);
+    for (const ticket w : waits_) {
+        remember(lines_.synchronize(w));
+    }
+    staging_->set_cap(size_bytes);
+    remember(staging_->retake_block(size_bytes));
+}
+
+// What waited longer than was predicted was too late: its link is trusted less in the next plan.
+void runtime::compare_with_plan() {
+    if (plan_count_ >= k_most_plans) {
+        return;
+    }
+    const double allowed_ns = k_late_part * predicted_.step_ns;
+    const bool d2h_late = static_cast<double>(plan_exposed_d2h_ns_) > predicted_.exposed_d2h_ns + allowed_ns;
+    const bool h2d_late = static_cast<double>(plan_exposed_h2d_ns_) > predicted_.exposed_h2d_ns + allowed_ns;
+    if (!d2h_late && !h2d_late) {
+        return;
+    }
+    d2h_trust_ *= d2h_late ? k_late_factor : 1;
+    h2d_trust_ *= h2d_late ? k_late_factor : 1;
+    make_plan();
+}
+
+void runtime::forget_plan() {
+    plan_wanted_ = std::any_of(record_.entries().begin(), record_.entries().end(),
+                               [](const step_record::entry &e) { return e.automatic; });
+    planned_.clear();
+    planned_staging_bytes_ = 0;
+    plan_count_ = 0;
+    plan_unproven_ = false;
+    d2h_trust_ = h2d_trust_ = 1;
+    d2h_measured_ = h2d_measured_ = {};
+    timer_->reset(plan_wanted_ ? static_cast<uint32_t>(record_.events().size()) : 0);
+}
+
+void runtime::note_sample(const time_samples::sample &s) {
+    name_counters &n = by_name_[s.name];
+    const bool transfer = s.kind == sample_kind::d2h || s.kind == sample_kind::h2d;
+    (transfer ? n.transfer_ns : n.exposed_ns) += s.time_ns;
+    (transfer ? transfer_ns_ : counters_.exposed_ns) += s.time_ns;
+    switch (s.kind) {
+        case sample_kind::d2h:
+            d2h_measured_.add(s.size_bytes, s.time_ns);
+            break;
+        case sample_kind::h2d:
+            h2d_measured_.add(s.size_bytes, s.time_ns);
+            break;
+        case sample_kind::exposed_d2h:
+            plan_exposed_d2h_ns_ += s.step == proof_step_ ? s.time_ns : 0;
+            break;
+        case sample_kind::exposed_h2d:
+            plan_exposed_h2d_ns_ += s.step == proof_step_ ? s.time_ns : 0;
+            break;
+    }
+    if (!transfer) {
+        timer_->exposed(s.step, s.place, s.time_ns);
+    }
+}
+
+}  // namespace ebb
