@@ -260,6 +260,7 @@ const evaluation *evaluator::evaluate_below(const plan &p, const plan_budget &bu
     prepare(p, budget);
     allowed_ns_ = step_ns - compute_ns_ - planned_recompute_ns_;
     if (allowed_ns_ <= 0) {
+        share_run_ = 0;
         return nullptr;
     }
     run(p, budget);
@@ -270,9 +271,11 @@ void evaluator::run(const plan &p, const plan_budget &budget) {
     const uint64_t least_bytes = model_.fixed_bytes + (one_pool_ ? 0 : p.staging_bytes);
     bool runs = budget.device_bytes >= least_bytes || fail(least_bytes - budget.device_bytes);
     const auto count = static_cast<uint32_t>(ops_.size());
-    for (uint32_t at = 0; runs && at < count; ++at) {
+    uint32_t at = 0;
+    for (; runs && at < count; ++at) {
         runs = run_op(at) && exposed_ns_ <= allowed_ns_;
     }
+    share_run_ = static_cast<double>(at) / static_cast<double>(count);
     result_.feasible = runs;
     result_.step_ns = compute_at_ns_;
     result_.compute_ns = compute_ns_;
@@ -345,7 +348,8 @@ inline bool evaluator::produce(const op &o) {
         host_bytes_ += size_bytes;
         host_peak_bytes_ = std::max(host_peak_bytes_, host_bytes_);
         if (host_bytes_ > host_limit_bytes_) {
-            return fail(host_bytes_ - host_limit_bytes_, true);
+            result_.missing_on_host = true;
+            return fail(host_bytes_ - host_limit_bytes_);
         }
     }
     return true;
@@ -586,6 +590,7 @@ bool evaluator::copy_in_now(uint32_t t) {
     } else {
         while (staged_bytes_ + size_bytes > plan_->staging_bytes || !take_slot(t)) {
             if (!drop_last_unclaimed()) {
+                result_.missing_in_staging = true;
                 return fail(staged_bytes_ + size_bytes - plan_->staging_bytes);
             }
         }
@@ -653,10 +658,9 @@ inline void evaluator::wait(double until_ns, double &exposed_ns) {
     }
 }
 
-bool evaluator::fail(uint64_t missing_bytes, bool on_host) {
+bool evaluator::fail(uint64_t missing_bytes) {
     result_.missing_bytes = missing_bytes;
     result_.missing_at = op_events_[at_];
-    result_.missing_on_host = on_host;
     return false;
 }
 

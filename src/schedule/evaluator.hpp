@@ -59,6 +59,7 @@ struct evaluation {
     uint64_t missing_bytes = 0;        // not feasible: how much the budget falls short where it first does
     uint32_t missing_at = k_no_index;  // event
     bool missing_on_host = false;      // it is the host budget that falls short
+    bool missing_in_staging = false;   // it is the plan's staging that is too small
 };
 
 // Where the calls of the runtime act, for what follows a plan: by tensor.
@@ -78,6 +79,8 @@ public:
     const evaluation &evaluate(const plan &p, const plan_budget &budget);
     // For a search: nothing if the plan is not feasible or takes that long or longer, found out as early as it can be.
     const evaluation *evaluate_below(const plan &p, const plan_budget &budget, double step_ns);
+    // How far it had to go for the last one: 1 to the end of the step.
+    [[nodiscard]] double share_run() const noexcept { return share_run_; }
     // The same, with the order of give-ups and prefetches.
     const evaluation &evaluate(const plan &p, const plan_budget &budget, plan_order &order);
 
@@ -147,7 +150,7 @@ private:
     void free_slot(uint32_t tensor);
     [[nodiscard]] bool drop_last_unclaimed();
     void look_again_from(uint32_t use_index);
-    [[nodiscard]] bool fail(uint64_t missing_bytes, bool on_host = false);
+    [[nodiscard]] bool fail(uint64_t missing_bytes);
     void wait(double until_ns, double &exposed_ns);
     void hold(uint64_t size_bytes);
 
@@ -178,6 +181,7 @@ private:
     uint64_t pool_bytes_ = 0;  // for everything, or for all but staging
     uint64_t host_limit_bytes_ = 0;
     double planned_recompute_ns_ = 0;
+    double share_run_ = 0;
     // Of the run.
     std::vector<state> states_;
     std::vector<tensor_state> what_;  // by tensor

@@ -27,9 +27,9 @@ bool plan_search::met() const noexcept {
 }
 
 double plan_search::offer(const plan &p) {
-    ++evaluations_;
     const evaluation &e = judge_.evaluate(p, budget_);
-    missing_bytes_ = e.missing_on_host ? 0 : e.missing_bytes;
+    count_evaluation();
+    said_ = &e;
     if (!e.feasible) {
         return k_infinite_ns;
     }
@@ -39,6 +39,12 @@ double plan_search::offer(const plan &p) {
         best_.what = p;
     }
     return step_ns;
+}
+
+// A quarter of the time goes into preparing.
+void plan_search::count_evaluation() {
+    ++evaluations_;
+    spent_ += 0.25 + 0.75 * judge_.share_run();
 }
 
 bool plan_search::may(uint32_t tensor, tensor_placement where) const {
@@ -84,8 +90,8 @@ bool plan_search::judge() {
     const bool changed = !changes_.empty() || now_->what.staging_bytes != staging_before_;
     const evaluation *e = nullptr;
     if (changed && compute_ns_ + recompute_ns_ < below_ns) {
-        ++evaluations_;
         e = judge_.evaluate_below(now_->what, budget_, below_ns);
+        count_evaluation();
     }
     if (e == nullptr) {
         undo();
@@ -105,7 +111,7 @@ void plan_search::start_from(candidate &c) {
     changes_.clear();
     staging_before_ = c.what.staging_bytes;
     const evaluation &e = judge_.evaluate(c.what, budget_);
-    ++evaluations_;
+    count_evaluation();
     recompute_ns_ = 0;
     for (uint32_t t = 0; t < c.what.placement.size(); ++t) {
         recompute_ns_ += c.what.placement[t] == tensor_placement::recompute ? model_.tensors[t].recompute_ns : 0;

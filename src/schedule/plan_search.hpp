@@ -24,15 +24,17 @@ public:
                 const std::vector<std::vector<uint32_t>> &classes);
 
     void stop_at(double bound_ns) noexcept { bound_ns_ = bound_ns; }
-    void allow(uint64_t evaluations) noexcept { limit_ = evaluations_ + evaluations; }
-    [[nodiscard]] bool over() const noexcept { return evaluations_ >= limit_ || met(); }
+    void allow(double evaluations) noexcept { limit_ = spent_ + evaluations; }
+    [[nodiscard]] bool over() const noexcept { return spent_ >= limit_ || met(); }
     [[nodiscard]] bool met() const noexcept;
     [[nodiscard]] uint64_t evaluations() const noexcept { return evaluations_; }
+    // In whole ones: many end early.
+    [[nodiscard]] double spent() const noexcept { return spent_; }
 
     // Judges a plan; the best of all is kept. Infinity if it does not fit.
     double offer(const plan &p);
-    // By how much the device fell short for the last plan offered.
-    [[nodiscard]] uint64_t missing_bytes() const noexcept { return missing_bytes_; }
+    // What the evaluator said of the last plan offered.
+    [[nodiscard]] const evaluation &said() const noexcept { return *said_; }
     void improve(candidate &c);
     [[nodiscard]] const candidate &best() const noexcept { return best_; }
 
@@ -47,6 +49,7 @@ private:
     [[nodiscard]] bool flip(uint64_t code);
     [[nodiscard]] bool judge();
     void undo();
+    void count_evaluation();
     void start_from(candidate &c);
     [[nodiscard]] bool shift_classes();
     [[nodiscard]] bool shift_class(const std::vector<uint32_t> &members, tensor_placement from, tensor_placement to,
@@ -64,8 +67,9 @@ private:
     const std::vector<std::vector<uint32_t>> &classes_;
     double bound_ns_ = 0;
     uint64_t evaluations_ = 0;
-    uint64_t limit_ = 0;
-    uint64_t missing_bytes_ = 0;
+    double spent_ = 0;
+    double limit_ = 0;
+    const evaluation *said_ = nullptr;
     uint64_t random_ = 1;
     // The plan that moves change, how long it takes without them, and what they changed.
     candidate *now_ = nullptr;

@@ -1,6 +1,7 @@
 #include "schedule/plan_starts.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <tuple>
 
@@ -139,6 +140,14 @@ void plan_starts::find_lives() {
     }
     std::stable_sort(by_reuse_.begin(), by_reuse_.end(),
                      [&](uint32_t a, uint32_t b) { return used[a] - produced[a] < used[b] - produced[b]; });
+    // By the bits of their place in that order, the lowest first.
+    bool first = true;
+    for (size_t stride = std::bit_ceil(count + 1) / 2; stride > 0; stride /= 2) {
+        for (size_t t = first ? 0 : stride; t < count; t += first ? stride : 2 * stride) {
+            by_spread_.push_back(by_reuse_[t]);
+        }
+        first = false;
+    }
 }
 
 bool plan_starts::keep_within(uint32_t tensor, uint64_t limit_bytes, std::vector<uint64_t> &kept) const {
@@ -171,7 +180,7 @@ void plan_starts::build(const plan_start &start, plan &p) const {
         recompute();
     }
     std::vector<uint64_t> kept(spans_, 0);
-    for (const uint32_t t : by_reuse_) {
+    for (const uint32_t t : start.kept_spread ? by_spread_ : by_reuse_) {
         const step_tensor &tensor = model_.tensors[t];
         if (p.placement[t] == tensor_placement::offload && tensor.can_keep &&
             keep_within(t, start.kept_limit_bytes, kept)) {
@@ -189,6 +198,27 @@ void plan_starts::build(const plan_start &start, plan &p) const {
                                                   : tensor_placement::offload;
         }
     }
+}
+
+uint64_t plan_starts::used_at_once_bytes(const plan &p) const {
+    std::vector<uint32_t> uses(model_.tensors.size(), 0);
+    uint64_t used_bytes = 0;
+    uint64_t most_bytes = 0;
+    for (const step_event &e : model_.events) {
+        if (e.tensor == k_no_index || p.placement[e.tensor] != tensor_placement::offload) {
+            continue;
+        }
+        uint32_t &count = uses[e.tensor];
+        const uint64_t size_bytes = model_.tensors[e.tensor].size_bytes;
+        if (e.what == step_event_kind::use) {
+            used_bytes += count++ == 0 ? size_bytes : 0;
+            most_bytes = std::max(most_bytes, used_bytes);
+        } else if (count != 0 && (e.what == step_event_kind::done || e.what == step_event_kind::release)) {
+            count = e.what == step_event_kind::release ? 0 : count - 1;
+            used_bytes -= count == 0 ? size_bytes : 0;
+        }
+    }
+    return most_bytes;
 }
 
 }  // namespace ebb

@@ -11,9 +11,10 @@
 namespace ebb {
 
 struct plan_start {
-    uint32_t recomputed = 0;  // how many of the order by recompute time per byte
-    uint32_t order = 0;       // among equal ones: k_orders
-    bool kept_first = false;  // the latest are kept, and only others recomputed
+    uint32_t recomputed = 0;   // how many of the order by recompute time per byte
+    uint32_t order = 0;        // among equal ones: k_orders
+    bool kept_first = false;   // what is kept is chosen first, and only from the rest what is recomputed
+    bool kept_spread = false;  // kept over the whole step instead of the latest
     uint64_t kept_limit_bytes = 0;
     uint64_t staging_bytes = 0;
     bool may_offload = true;
@@ -26,6 +27,8 @@ public:
     explicit plan_starts(const step_model &model);
 
     void build(const plan_start &start, plan &p) const;
+    // The most bytes of offloaded tensors that are in use at once: staging cannot be less.
+    [[nodiscard]] uint64_t used_at_once_bytes(const plan &p) const;
 
     [[nodiscard]] uint32_t recomputable() const noexcept { return static_cast<uint32_t>(by_density_[0].size()); }
     // Of the first ones of the order by density.
@@ -47,6 +50,7 @@ private:
     std::vector<uint32_t> by_density_[k_orders];
     std::vector<uint64_t> density_bytes_;
     std::vector<uint32_t> by_reuse_;                // shortest time until its use first
+    std::vector<uint32_t> by_spread_;               // any first part of it lies evenly over the step
     std::vector<uint32_t> first_span_, last_span_;  // by tensor: the parts of the step in which it is alive
     uint32_t spans_ = 1;
     uint64_t largest_bytes_ = 0;
