@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that a build needs, and only those that are missing. As root it asks nothing; otherwise it
-# prints the command to run and fails. Quiet when nothing is missing.
+# prints the command to run and fails. Quiet when nothing is missing. The Python packages of cmake/python_requirements.txt
+# go into an environment of their own, build/venv.
 set -euo pipefail
 
 usage() {
@@ -9,6 +10,7 @@ usage: bash cmake/setup.sh [GROUP...]
 
 Groups of packages (default: build):
   build  compiler, CMake, Ninja, ccache, Python and the libraries: programs, tests and benchmarks
+  python what tests in Python need: the solver of the linear programs that plans are compared with
   ci     the second compiler, clang-format and clang-tidy; large
 TEXT
 }
@@ -19,9 +21,35 @@ packages_of() {
             echo g++ cmake ninja-build ccache python3 libfmt-dev nlohmann-json3-dev libcli11-dev libeigen3-dev \
                 libgtest-dev libgmock-dev libbenchmark-dev
             ;;
+        python) echo python3 python3-venv ;;
         ci) echo clang-14 clang-tidy-14 clang-format-14 ;;
         *) return 1 ;;
     esac
+}
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+venv=$root/build/venv
+requirements=$root/cmake/python_requirements.txt
+
+# Complete when the list that it was made from is today's.
+make_venv() {
+    if cmp -s "$requirements" "$venv/made_from.txt"; then
+        return
+    fi
+    echo "Making build/venv with $(grep -v '^#' "$requirements" | tr '\n' ' ')"
+    run python3 -m venv --clear "$venv"
+    run "$venv/bin/python3" -m pip install --quiet --disable-pip-version-check --requirement "$requirements"
+    cp "$requirements" "$venv/made_from.txt"
+}
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+run() {
+    if ! "$@" >"$log" 2>&1; then
+        cat "$log" >&2
+        echo "setup.sh: failed: $*" >&2
+        exit 1
+    fi
 }
 
 installed() {
@@ -29,6 +57,7 @@ installed() {
 }
 
 missing=()
+python=no
 for group in "${@:-build}"; do
     if [ "$group" = --help ] || [ "$group" = -h ]; then
         usage
@@ -39,6 +68,9 @@ for group in "${@:-build}"; do
         usage >&2
         exit 2
     fi
+    if [ "$group" = python ]; then
+        python=yes
+    fi
     for package in $packages; do
         if ! command -v dpkg-query >/dev/null; then
             missing+=("$package")
@@ -47,8 +79,14 @@ for group in "${@:-build}"; do
         fi
     done
 done
-if [ ${#missing[@]} -eq 0 ]; then
+finish() {
+    if [ $python = yes ]; then
+        make_venv
+    fi
     exit 0
+}
+if [ ${#missing[@]} -eq 0 ]; then
+    finish
 fi
 
 if ! command -v apt-get >/dev/null; then
@@ -62,18 +100,10 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 
 export DEBIAN_FRONTEND=noninteractive
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-run() {
-    if ! "$@" >"$log" 2>&1; then
-        cat "$log" >&2
-        echo "setup.sh: failed: $*" >&2
-        exit 1
-    fi
-}
 run apt-get update
 # apt-get's own words on how much it will fetch and fill, before it does.
 size=$(apt-get install --no-install-recommends --assume-no "${missing[@]}" 2>/dev/null |
     grep -E '^(Need to get|After this operation)' | tr '\n' ' ' || true)
 echo "Installing ${missing[*]}. ${size}"
 run apt-get install -y --no-install-recommends "${missing[@]}"
+finish

@@ -62,7 +62,11 @@ run_tests() { # PRESET [CTEST_ARGUMENT...]
 }
 
 if [ "$mode" != ci ]; then
-    bash cmake/setup.sh build
+    if [ "$mode" = core ]; then
+        bash cmake/setup.sh build
+    else
+        bash cmake/setup.sh build python
+    fi
     build release
     if [ "$mode" = core ]; then
         run_tests release --label-exclude '^python$'
@@ -120,7 +124,7 @@ show_failures() { # CHECK
     done
 }
 
-bash cmake/setup.sh build ci
+bash cmake/setup.sh build python ci
 mkdir -p build/ci
 rm -f build/*/Testing/Temporary/LastTestsFailed.log
 failed=()
