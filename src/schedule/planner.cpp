@@ -28,7 +28,8 @@ public:
         allowed_ = effort * (400 + 1.5e6 / events);
     }
 
-    planned make() {
+    // With a plan that is known to fit, if there is one.
+    planned make(const plan *known = nullptr) {
         planned p;
         p.bound_ns = bound_.best_ns();
         search_.stop_at(p.bound_ns);
@@ -36,6 +37,9 @@ public:
         p.keep_all = judged(tensor_placement::keep);
         p.recompute_all = judged(tensor_placement::recompute);
         p.moving_nothing = p.keep_all.feasible ? p.keep_all : judged_moving_nothing();
+        if (known != nullptr) {
+            family_.offer(*known);
+        }
         if (!search_.met()) {
             family_.run(allowed_ / 3);
             for (plan_search::candidate &c : family_.elites()) {
@@ -130,20 +134,26 @@ planner::planner(const step_model &model, planner_options options)
 planned planner::make(const plan_budget &budget) {
     planned p = planning(model_, evaluator_, budget, options_.effort).make();
     if (!p.feasible) {
-        p.smallest_feasible_bytes = smallest_feasible_bytes(budget);
+        const least_memory least = find_least_memory(budget);
+        if (least.device_bytes == budget.device_bytes) {
+            p = planning(model_, evaluator_, budget, options_.effort).make(&least.what);
+        } else {
+            p.smallest_feasible_bytes = least.device_bytes;
+        }
     }
     return p;
 }
 
 // ---------------------------------------------------------------------------------------- the smallest budget --
 
-// Of the plans that hold least at once: everything offloaded, or recomputed where that can be.
-uint64_t planner::smallest_feasible_bytes(const plan_budget &budget) {
-    uint64_t total_bytes = model_.fixed_bytes;
+// Of the plans that hold least at once: everything offloaded, or recomputed where that can be. The least device memory
+// from the budget on that one of them fits into; 0 if none ever does.
+planner::least_memory planner::find_least_memory(const plan_budget &budget) {
+    uint64_t most_bytes = model_.fixed_bytes;
     for (const step_tensor &t : model_.tensors) {
-        total_bytes += t.size_bytes;
+        most_bytes += 3 * t.size_bytes;
     }
-    uint64_t smallest = ~uint64_t{0};
+    least_memory least;
     for (const bool recompute : {false, true}) {
         plan p;
         for (const step_tensor &t : model_.tensors) {
@@ -153,21 +163,25 @@ uint64_t planner::smallest_feasible_bytes(const plan_budget &budget) {
                                                   : tensor_placement::keep);
         }
         plan_budget b = budget;
-        // Staging first, while memory is no concern, then the rest.
-        const bool staged = budget.mode == memory_mode::staging;
-        b.device_bytes = 3 * total_bytes;
-        if (staged) {
-            p.staging_bytes = least_where(0, total_bytes, [&](uint64_t bytes) {
-                p.staging_bytes = bytes;
-                return evaluator_.evaluate(p, b).feasible;
-            });
+        const uint64_t least_staging_bytes =
+            budget.mode == memory_mode::staging ? plan_starts(model_).used_at_once_bytes(p) : 0;
+        const auto fits = [&](uint64_t device_bytes) {
+            b.device_bytes = device_bytes;
+            p.staging_bytes = least_staging_bytes;
+            const evaluation *e = &evaluator_.evaluate(p, b);
+            while (!e->feasible && e->missing_in_staging) {  // what recomputes read comes on top
+                p.staging_bytes += e->missing_bytes;
+                e = &evaluator_.evaluate(p, b);
+            }
+            return e->feasible;
+        };
+        const uint64_t needed_bytes = least_where(budget.device_bytes, 2 * most_bytes, fits);
+        if (needed_bytes <= 2 * most_bytes && (least.device_bytes == 0 || needed_bytes < least.device_bytes)) {
+            static_cast<void>(fits(needed_bytes));
+            least = {needed_bytes, p};
         }
-        smallest = std::min(smallest, least_where(0, 3 * total_bytes, [&](uint64_t bytes) {
-                                b.device_bytes = bytes;
-                                return evaluator_.evaluate(p, b).feasible;
-                            }));
     }
-    return smallest > 3 * total_bytes ? 0 : smallest;
+    return least;
 }
 
 // ---------------------------------------------------------------------------------------------- shadow prices --

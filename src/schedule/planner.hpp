@@ -52,7 +52,11 @@ public:
     [[nodiscard]] shadow_prices prices(const planned &made, const plan_budget &budget);
 
 private:
-    [[nodiscard]] uint64_t smallest_feasible_bytes(const plan_budget &budget);
+    struct least_memory {
+        uint64_t device_bytes = 0;
+        plan what;
+    };
+    [[nodiscard]] least_memory find_least_memory(const plan_budget &budget);
     [[nodiscard]] double link_price(const plan &chosen, const plan_budget &budget, plan_link plan_budget::*link);
 
     const step_model &model_;
