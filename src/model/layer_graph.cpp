@@ -32,6 +32,9 @@ layer_graph make_layer_graph(const model_profile &model, const mlp_profile &mlp,
     feed_forward.forward(input, after_attention);
 
     to.backward();
+    if (shape.recompute_first) {
+        to.backward_begins();
+    }
     feed_forward.backward();
     // The second norm and the residual sum before it.
     to.use(after_attention);

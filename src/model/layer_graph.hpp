@@ -72,6 +72,7 @@ struct layer_shape {
     double weight_bytes = 2;    // of a parameter, as matrix products read it
     double gradient_bytes = 2;  // of a parameter, as they write its gradient
     double expert_shards = 1;   // devices over which the routed experts are spread
+    bool recompute_first = false;  // before anything else of a layer's backward
 };
 
 [[nodiscard]] layer_graph make_layer_graph(const model_profile &model, const mlp_profile &mlp,

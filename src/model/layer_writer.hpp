@@ -45,6 +45,12 @@ public:
     void use(uint32_t tensor) { add(layer_step_kind::use, {}, tensor); }
     void release(uint32_t tensor) { add(layer_step_kind::release, {}, tensor); }
     void backward_begins() { add(layer_step_kind::backward_begins, {}, 0); }
+    // Behind the first product that needs nothing saved.
+    void backward_begins_late() {
+        if (!shape_.recompute_first) {
+            backward_begins();
+        }
+    }
     // Nothing where all experts are here.
     void exchange_begin(std::string name, double numbers_per_token);
     void exchange_end();

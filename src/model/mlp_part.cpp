@@ -121,7 +121,7 @@ void mlp_part::gate_and_up_weight_gradients(const swiglu &s) {
 
 void mlp_part::dense_backward() {
     down_input_gradient(dense_);
-    to_.backward_begins();
+    to_.backward_begins_late();
     gradients_to_input(dense_);
     to_.use(norm_);
     gate_and_up_weight_gradients(dense_);
@@ -139,7 +139,7 @@ void mlp_part::moe_backward() {
     }
     to_.exchange_end();
     down_input_gradient(routed_);
-    to_.backward_begins();
+    to_.backward_begins_late();
     gradients_to_input(routed_);
     to_.exchange_begin("moe_dispatch_gradient_exchange", copies);
     to_.use(dispatched_);

@@ -170,6 +170,7 @@ step_layers make_step_layers(const model_profile &model, const step_settings &se
     shape.weight_bytes = number_format_bytes(settings.gemm_format);
     shape.gradient_bytes = settings.gradient_bytes;
     shape.expert_shards = static_cast<double>(settings.expert_shards);
+    shape.recompute_first = settings.recompute_first;
     step_layers layers;
     for (const model_profile::layer_group &group : model.layers) {
         const auto graph = static_cast<uint32_t>(layers.graphs.size());

@@ -43,6 +43,10 @@ struct step_settings {
     // does not. Else all that is possible is, and the policy is one plan of many.
     bool fixed_save_set = false;
 
+    // A layer's recompute comes before anything else of its backward, as in an eager framework. A compiler puts the last
+    // product's input gradient first: it needs nothing that was saved, and reloads hide behind it.
+    bool recompute_first = false;
+
     collective_overlap gathers = collective_overlap::across_iterations;
     // Experts' all-to-all. own_iteration: beside shared experts and weight gradients, as far as those go.
     // across_iterations: beside all that follows in its iteration, as if another micro-batch were computed meanwhile.
