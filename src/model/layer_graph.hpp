@@ -69,9 +69,9 @@ struct layer_shape {
     double tokens = 0;
     double sequence = 0;  // tokens that attend to each other
     double activation_bytes = 2;
-    double weight_bytes = 2;    // of a parameter, as matrix products read it
-    double gradient_bytes = 2;  // of a parameter, as they write its gradient
-    double expert_shards = 1;   // devices over which the routed experts are spread
+    double weight_bytes = 2;       // of a parameter, as matrix products read it
+    double gradient_bytes = 2;     // of a parameter, as they write its gradient
+    double expert_shards = 1;      // devices over which the routed experts are spread
     bool recompute_first = false;  // before anything else of a layer's backward
 };
 

@@ -43,8 +43,8 @@ struct step_settings {
     // does not. Else all that is possible is, and the policy is one plan of many.
     bool fixed_save_set = false;
 
-    // A layer's recompute comes before anything else of its backward, as in an eager framework. A compiler puts the last
-    // product's input gradient first: it needs nothing that was saved, and reloads hide behind it.
+    // A layer's recompute comes before anything else of its backward, as in an eager framework. A compiler puts the
+    // last product's input gradient first: it needs nothing that was saved, and reloads hide behind it.
     bool recompute_first = false;
 
     collective_overlap gathers = collective_overlap::across_iterations;

@@ -113,13 +113,16 @@ void step_writer::set_recompute_place(uint32_t base, const layer_graph &graph) {
 
 // ----------------------------------------------------------------------------------------------------- iterations --
 
+// On the critical path it is work: compute waits for it whatever else the collectives' engine has in hand.
 void step_writer::exchange(const layer_step &s) {
     const bool begin = s.what == layer_step_kind::exchange_begin;
-    if (begin) {
+    if (settings_.all_to_all == collective_overlap::exposed) {
+        if (begin) {
+            work(s.work);
+        }
+    } else if (begin) {
         collective_begin(s.work.name, s.work.exchange_bytes, rates_.all_to_all_bytes_per_second);
-    }
-    const bool here = settings_.all_to_all == collective_overlap::exposed ? begin : !begin;
-    if (here && settings_.all_to_all != collective_overlap::across_iterations) {
+    } else if (settings_.all_to_all == collective_overlap::own_iteration) {
         collective_end();
     }
 }

@@ -103,6 +103,7 @@ private:
     struct copies {
         double out_ns = 0;  // ends
         double in_ns = 0;
+        bool out_started = false;
         bool in_started = false;
     };
 
@@ -116,6 +117,7 @@ private:
     void copy_out(uint32_t t) {
         d2h_at_ns_ = std::max(d2h_at_ns_, compute_at_ns_) + d2h_.transfer_ns(step_.model.tensors[t].size_bytes);
         copies_[t].out_ns = d2h_at_ns_;
+        copies_[t].out_started = true;
     }
 
     void copy_in(uint32_t t) {
@@ -132,16 +134,21 @@ private:
                 copy_out(t);
             }
         }
-        const size_t ahead = mode_ == xla_copy_mode::pipelined ? i + 1 : i;
-        if (mode_ == xla_copy_mode::synchronous || ahead >= step_.iterations.size()) {
+        if (mode_ == xla_copy_mode::synchronous) {
             return;
         }
+        // What could not come ahead, since the iteration before is the one that made it, comes first.
+        start_reloads(i);
+        if (mode_ == xla_copy_mode::pipelined && i + 1 < step_.iterations.size()) {
+            start_reloads(i + 1);
+        }
+    }
+
+    void start_reloads(size_t of_iteration) {
         uint64_t moved = 0;
-        for (const uint32_t t : schedule_.reloads_of(ahead)) {
-            // What this very iteration makes is not copied back and forth inside it.
-            const bool there = mode_ != xla_copy_mode::pipelined || copies_[t].out_ns > 0;
+        for (const uint32_t t : schedule_.reloads_of(of_iteration)) {
             moved += step_.model.tensors[t].size_bytes;
-            if (there) {
+            if (copies_[t].out_started) {
                 copy_in(t);
             }
         }
