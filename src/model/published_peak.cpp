@@ -42,9 +42,7 @@ published_peak peak_of(const built_step &step, const xla_step &time, bool collec
         }
     };
     for (const named_bytes &part : step.fixed_parts) {
-        if (part.name != "gathered weights") {
-            add(part.name, part.size_bytes);
-        }
+        add(part.name, part.size_bytes);
     }
     add("layer inputs", input_bytes);
     add("saved on the device", saved_bytes);

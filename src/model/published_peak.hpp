@@ -17,6 +17,7 @@ struct published_peak {
     double high_bytes = 0;  // and one layer of gathered weights, where collectives overlap with compute
 };
 
+// Of a step built with no gathered layers.
 [[nodiscard]] published_peak peak_of(const built_step &step, const xla_step &time, bool collectives_overlap);
 
 }  // namespace ebb

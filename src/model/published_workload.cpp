@@ -69,6 +69,7 @@ step_settings published_workload::settings_of(const published_row &row, const pu
     s.micro_batch = row.micro_batch;
     s.sequence = row.table == 1 ? 4096 : 8192;
     s.shards = k_devices;
+    s.gathered_layers = 0;  // a range has them: published_peak.hpp
     s.gemm_format = row.table == 1 ? number_format::bf16 : number_format::fp4;
     s.policy = policy_of(row);
     s.gathers = row.lhs ? assumed.gathers_with_lhs : assumed.gathers_without_lhs;
