@@ -20,6 +20,17 @@ code natural_failure(call_kind kind) noexcept {
     }
 }
 
+// Between 0 and 1, from the numbers alone.
+double fault_draw(uint64_t seed, uint64_t kind, uint64_t call) noexcept {
+    uint64_t mixed = seed ^ (kind << 56U) ^ (call * 0x9E3779B97F4A7C15ULL);
+    for (int round = 0; round < 2; ++round) {
+        mixed = (mixed ^ (mixed >> 31U)) * 0xBF58476D1CE4E5B9ULL;
+        mixed = (mixed ^ (mixed >> 29U)) * 0x94D049BB133111EBULL;
+    }
+    constexpr double k_one = 1.0 / (1ULL << 53U);
+    return static_cast<double>(mixed >> 11U) * k_one;
+}
+
 }  // namespace
 
 fault_device::fault_device(host_device &inner) : device_decorator(inner), host_(&inner) {}
@@ -41,6 +52,11 @@ void fault_device::refuse(call_kind kind, uint64_t nth, uint64_t count, std::opt
     refusals_.push_back({kind, first, count, reason.value_or(natural_failure(kind))});
 }
 
+void fault_device::refuse_at_random(call_kind kind, double probability, uint64_t seed) {
+    const std::lock_guard lock(mutex_);
+    chances_[static_cast<size_t>(kind)] = {probability, seed};
+}
+
 void fault_device::refuse_pinning_above(uint64_t total_bytes) {
     const std::lock_guard lock(mutex_);
     pinning_limit_bytes_ = total_bytes;
@@ -54,6 +70,7 @@ void fault_device::break_after(uint64_t calls) {
 void fault_device::clear() {
     const std::lock_guard lock(mutex_);
     refusals_.clear();
+    chances_ = {};
     damages_.clear();
     calls_until_broken_ = k_for_good;
     pinning_limit_bytes_ = k_for_good;
@@ -82,6 +99,12 @@ status fault_device::admit(call_kind kind) {
             ++refused_[static_cast<size_t>(kind)];
             return {each.reason, fmt::format("{}: call {} refused, as was asked for", call_kind_name(kind), number)};
         }
+    }
+    const chance &c = chances_[static_cast<size_t>(kind)];
+    if (c.probability > 0 && fault_draw(c.seed, static_cast<uint64_t>(kind), number) < c.probability) {
+        ++refused_[static_cast<size_t>(kind)];
+        return {natural_failure(kind),
+                fmt::format("{}: call {} refused by chance, as was asked for", call_kind_name(kind), number)};
     }
     return {};
 }

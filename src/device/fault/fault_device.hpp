@@ -32,11 +32,14 @@ public:
     // Refuses the nth call of that kind from now on (1: the next one) and those after it, `count` in all. The code is
     // that of the call's natural failure when not given.
     void refuse(call_kind kind, uint64_t nth = 1, uint64_t count = 1, std::optional<code> reason = std::nullopt);
+    // Refuses each further call of that kind with that probability, by seed and number of the call: the same calls meet
+    // the same refusals, whatever other kinds are called between them.
+    void refuse_at_random(call_kind kind, double probability, uint64_t seed);
     // map_host is refused when more than that would be mapped in all.
     void refuse_pinning_above(uint64_t total_bytes);
     // After that many more calls of any kind, each one fails with code::device_error.
     void break_after(uint64_t calls);
-    // Ends refusals, the pinning limit, breakage and damage that did not come yet. Holds stay.
+    // Ends refusals, those at random too, the pinning limit, breakage and damage that did not come yet. Holds stay.
     void clear();
 
     // Calls that came in since the beginning, and those of them that this device refused.
@@ -78,6 +81,10 @@ private:
         uint64_t count;
         code reason;
     };
+    struct chance {
+        double probability = 0;
+        uint64_t seed = 0;
+    };
     struct gate {
         std::mutex mutex;
         std::condition_variable changed;
@@ -110,6 +117,7 @@ private:
     std::array<uint64_t, k_call_kinds> calls_{};
     std::array<uint64_t, k_call_kinds> refused_{};
     std::vector<refusal> refusals_;
+    std::array<chance, k_call_kinds> chances_{};
     uint64_t calls_until_broken_ = k_for_good;
     uint64_t pinning_limit_bytes_ = k_for_good;
     uint64_t pinned_bytes_ = 0;

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "device/fault/fault_device.hpp"
 #include "device/host/host_device.hpp"
@@ -57,6 +59,35 @@ TEST_F(fault, refuses_from_the_nth_call_on_until_cleared) {
     EXPECT_EQ(dev_.map_host(512).why().code(), code::out_of_host_memory);
     dev_.refuse(call_kind::create_stream, 1, 1, code::unsupported);
     EXPECT_EQ(dev_.create_stream(stream_role::join).why().code(), code::unsupported);
+}
+
+TEST_F(fault, refuses_at_random_by_seed_and_number_of_the_call) {
+    constexpr int k_calls = 2000;
+    const auto refusals = [this](uint64_t seed, double probability, bool others_between) {
+        null_device inner;
+        fault_device dev(inner);
+        dev.refuse_at_random(call_kind::record_event, probability, seed);
+        std::vector<bool> refused;
+        for (int i = 0; i < k_calls; ++i) {
+            refused.push_back(!dev.record_event(event_, stream_).ok());
+            if (others_between) {
+                EXPECT_TRUE(dev.wait_event(stream_, event_).ok());
+            }
+        }
+        return refused;
+    };
+    const std::vector<bool> once = refusals(7, 0.1, false);
+    EXPECT_EQ(once, refusals(7, 0.1, true));
+    EXPECT_NE(once, refusals(8, 0.1, false));
+    const auto count = std::count(once.begin(), once.end(), true);
+    EXPECT_NEAR(static_cast<double>(count), 200, 60);
+    EXPECT_EQ(refusals(7, 1, false), std::vector<bool>(k_calls, true));
+    EXPECT_EQ(refusals(7, 0, false), std::vector<bool>(k_calls, false));
+    dev_.refuse_at_random(call_kind::copy, 1, 1);
+    EXPECT_FALSE(copy_out());
+    EXPECT_EQ(dev_.refused(call_kind::copy), 1U);
+    dev_.clear();
+    EXPECT_TRUE(copy_out());
 }
 
 TEST_F(fault, can_refuse_every_kind_of_call) {
