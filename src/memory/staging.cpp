@@ -22,6 +22,7 @@ uint64_t aligned_down(uint64_t bytes) noexcept {
 staging::staging(device &dev, uint64_t cap_bytes) : device_(dev), cap_bytes_(cap_bytes), sub_(k_alignment) {}
 
 staging::~staging() {
+    retired_.insert(retired_.end(), stranded_.begin(), stranded_.end());
     static_cast<void>(free_retired());
     for (const region &r : regions_) {
         if (r.size_bytes != 0) {
@@ -164,6 +165,11 @@ void staging::prepare_block(std::vector<ticket> &waits) {
             candidate = {};
         }
     }
+}
+
+void staging::strand_retired() {
+    stranded_.insert(stranded_.end(), retired_.begin(), retired_.end());
+    retired_.clear();
 }
 
 // A region that the device fails to free is not tried again, and no longer counted.

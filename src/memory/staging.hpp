@@ -60,6 +60,8 @@ public:
     // size_bytes are held in all. On failure the status says how much was wanted; what is held still works, and the
     // block counts as taken.
     void prepare_block(std::vector<ticket> &waits);
+    // The caller could not wait: what prepare_block() retired may be in use still, and is freed with this object only.
+    void strand_retired();
     status take_block(uint64_t size_bytes);
     // The same once more, between two steps: what prepare_block() could not retire stays.
     status retake_block(uint64_t size_bytes) {
@@ -103,6 +105,7 @@ private:
     uint64_t cap_bytes_;
     sub_allocator sub_;
     std::vector<region> regions_;  // ours, by region number; lent memory is not among them
+    std::vector<region> stranded_;
     std::vector<region> retired_;
     std::vector<slot> slots_;
     uint32_t unused_slots_ = k_none;

@@ -73,6 +73,7 @@ struct activation {
     bool counted_given_up = false;  // of the storage's bytes, see storage_index
     bool staged = false;            // the source is a slot of ours
     bool block_lost = false;        // it may be read behind a point that could not be had: not used again before close
+    bool source_lost = false;       // the same of the source: its memory goes back at close
     bool unclaimed = false;         // prefetched and in that list
     bool in_storage_index = false;
     bool has_block = false;
@@ -124,8 +125,9 @@ struct activation {
         micro_batch = stage = 0;
         state = activation_state::kept;
         reason = keep_reason::none;
-        released = release_asked = source_held = counted_given_up = staged = block_lost = unclaimed = in_storage_index =
-            has_block = has_slot = readers_cover_copy = counted_kept = recomputed = copy_held = false;
+        released = release_asked = source_held = counted_given_up = staged = block_lost = source_lost = unclaimed =
+            in_storage_index = has_block = has_slot = readers_cover_copy = counted_kept = recomputed = copy_held =
+                false;
         block = slot = source_slot = claims = 0;
         d2h = h2d = {};
         produced.clear();

@@ -253,6 +253,7 @@ private:
     void drop_all_unclaimed();
     status copy_to_caller(index i, std::byte *data, stream_id consumer);
     status wait_exposed(stream_id consumer, ticket point, const activation &a);
+    status wait_for_callers_copy(activation &body, const activation &view, stream_id consumer, ticket arrival);
     status after_failed_reload(activation &body, stream_id consumer, const status &why);
     void keep_block_behind(activation &body, const ticket_set &readers);
     status copy_part(activation &body, const activation &view, std::byte *data, ticket free_at, ticket &arrival);
@@ -336,6 +337,7 @@ private:
     void make_plan();
     evaluation settle_staging(const step_model &model, planned &made, plan_budget budget);
     void adopt_plan(const record_model &seen, const plan &chosen);
+    void retire_staging();
     void retake_staging(uint64_t size_bytes);
     void compare_with_plan();
     void forget_plan();

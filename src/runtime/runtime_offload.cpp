@@ -452,7 +452,7 @@ status runtime::verify_copy(const activation &a, const lanes::transfer &t) {
 }
 
 // A copy failed half-way. What was enqueued still reads the source and writes the block: both wait for the
-// lane's last point; if even that cannot be had, the block is never used again.
+// lane's last point; if even that cannot be had, the block is never used again, and the source goes back at close.
 void runtime::abandon_block(activation &a) {
     a.has_block = false;
     if (a.verify != k_no_index) {
@@ -460,15 +460,13 @@ void runtime::abandon_block(activation &a) {
         a.verify = k_no_index;
     }
     ticket_set behind;
-    if (!after_failed_copy(copy_direction::d2h, behind).ok()) {
-        return;
-    }
+    a.source_lost = !after_failed_copy(copy_direction::d2h, behind).ok();
     for (const ticket t : behind) {
-        if (!lines_.add(a.readers, t).ok()) {
-            return;
-        }
+        a.source_lost = a.source_lost || !lines_.add(a.readers, t).ok();
     }
-    arena_->free(a.block, behind);
+    if (!a.source_lost) {
+        arena_->free(a.block, behind);
+    }
 }
 
 // What was enqueued on any lane of that direction, and what the copy should have waited for: its memory may still be in

@@ -121,11 +121,7 @@ void runtime::retake_staging(uint64_t size_bytes) {
     if (options_.lent_allocator || options_.staging_memory != nullptr || staging_->used_bytes() != 0) {
         return;
     }
-    waits_.clear();
-    staging_->prepare_block(waits_);
-    for (const ticket w : waits_) {
-        remember(lines_.synchronize(w));
-    }
+    retire_staging();
     staging_->set_cap(size_bytes);
     remember(staging_->retake_block(size_bytes));
 }

@@ -132,6 +132,11 @@ void runtime::end_body(index i) {
 // forwarded, behind its own copy (invariant 2).
 void runtime::end_source(index i) {
     activation &a = activations_[i];
+    if (a.staged && a.source_lost) {
+        strand_slot(a.source_slot, a.home);
+        a.source_held = false;
+        return;
+    }
     if (a.staged) {
         run_deleter(a);  // a slot of ours: the next copy into it waits, no stream does
         return;
@@ -141,7 +146,11 @@ void runtime::end_source(index i) {
     } else if (a.counted_kept) {
         *kept_counter(a.reason) -= a.size_bytes;
     }
-    status waited = lines_.wait(a.home, a.produced);
+    status waited = a.source_lost ? status(code::device_error,
+                                           fmt::format("the memory of '{}' goes back when the runtime is closed: the "
+                                                       "device would not mark the copy that may still read it",
+                                                       describe(a)))
+                                  : lines_.wait(a.home, a.produced);
     if (waited.ok()) {
         waited = lines_.wait(a.home, a.readers);
     }

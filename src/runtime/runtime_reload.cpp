@@ -342,8 +342,7 @@ status runtime::copy_to_caller(index i, std::byte *data, stream_id consumer) {
         body.h2d = slot_point;  // no slot was filled
         ++counters_.reloads_on_demand;
         ++by_name_[body.name].on_demand;
-        EBB_TRY(lines_.add(body.arrivals, arrival));
-        return wait_exposed(consumer, arrival, view);
+        return wait_for_callers_copy(body, view, consumer, arrival);
     }
     if (!body.source_held && !body.has_slot) {
         waits_.clear();
@@ -351,9 +350,23 @@ status runtime::copy_to_caller(index i, std::byte *data, stream_id consumer) {
         if (status s = copy_part(body, view, data, free_at, arrival); !s.ok()) {
             return after_failed_reload(body, consumer, s);
         }
-        return wait_exposed(consumer, arrival, view);
+        return wait_for_callers_copy(body, view, consumer, arrival);
     }
     return copy_on_device(b, view, data, consumer, free_at);
+}
+
+// The copy will write the caller's memory, whether or not anyone can be made to wait for it.
+status runtime::wait_for_callers_copy(activation &body, const activation &view, stream_id consumer, ticket arrival) {
+    status waited = lines_.add(body.arrivals, arrival);
+    if (waited.ok()) {
+        waited = wait_exposed(consumer, arrival, view);
+    }
+    if (waited.ok()) {
+        return {};
+    }
+    return {waited.code(), fmt::format("reload of '{}': {}; its memory may still be written: keep it until the "
+                                       "runtime is closed",
+                                       describe(view), waited.text())};
 }
 
 // What was enqueued may still write the caller's memory: what the consumer runs next comes behind it.

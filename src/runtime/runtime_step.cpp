@@ -135,13 +135,23 @@ void runtime::take_staging() {
         wanted = all_fits ? one_slot : std::max(one_slot, budget_bytes() / 2);
         wanted = std::min(wanted, record_.peak_saved_bytes() + one_slot);
     }
-    waits_.clear();
-    staging_->prepare_block(waits_);
-    for (const ticket w : waits_) {
-        remember(lines_.synchronize(w));  // growth at the end of the recorded step may block
-    }
+    retire_staging();
     staging_->set_cap(wanted);
     remember(staging_->take_block(wanted));
+}
+
+void runtime::retire_staging() {
+    waits_.clear();
+    staging_->prepare_block(waits_);
+    bool idle = true;
+    for (const ticket w : waits_) {
+        status waited = lines_.synchronize(w);  // growth at the end of the recorded step may block
+        idle = idle && waited.ok();
+        remember(std::move(waited));
+    }
+    if (!idle) {
+        staging_->strand_retired();
+    }
 }
 
 void runtime::forecast() {

@@ -42,7 +42,9 @@ TEST(glob, star_takes_any_text_and_question_mark_one_character) {
 TEST(policy, one_word_holds_for_everything) {
     policy none;
     EXPECT_EQ(place(none, "x"), policy_placement::offload);
-    for (const char *text : {"offload", "auto", " offload "}) {
+    policy open = parsed("auto");
+    EXPECT_EQ(place(open, "a/b"), policy_placement::automatic);
+    for (const char *text : {"offload", " offload "}) {
         policy p = parsed(text);
         EXPECT_EQ(place(p, "a/b"), policy_placement::offload) << text;
         EXPECT_FALSE(p.decide("a/b").rule.has_value());
