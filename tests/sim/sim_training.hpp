@@ -287,16 +287,23 @@ private:
 
     // The caller's memory, when there is no room elsewhere.
     void read_into_own(const saved &s, stream_id consumer) {
-        std::byte *own = pool_->alloc(consumer, s.size_bytes);
-        const ebb_status reloaded = tried([&] {
-            return ebb_reload_into(runtime_, s.activation, own, s.size_bytes, static_cast<ebb_stream>(consumer));
-        });
-        if (reloaded != EBB_OK) {
-            ++outcome_.unread;  // and what it said may still write there: nobody gets that memory again
-            return;
+        for (int tries = 0; tries < 3; ++tries) {
+            std::byte *own = pool_->alloc(consumer, s.size_bytes);
+            const bool read =
+                told(ebb_reload_into(runtime_, s.activation, own, s.size_bytes, static_cast<ebb_stream>(consumer)));
+            if (read) {
+                expect(consumer, own, s);
+            }
+            // Only if it says so may the memory still be written; nobody gets it again then.
+            if (read ||
+                std::string(ebb_last_error()).find("keep it until the runtime is closed") == std::string::npos) {
+                pool_->free(consumer, own, s.size_bytes);
+            }
+            if (read) {
+                return;
+            }
         }
-        expect(consumer, own, s);
-        pool_->free(consumer, own, s.size_bytes);
+        ++outcome_.unread;
     }
 
     void recompute(const saved &s, stream_id consumer) {
