@@ -67,7 +67,8 @@ private:
                                                          : tensor_placement::recompute);
         }
         if (budget_.mode == memory_mode::staging) {
-            scratch_.staging_bytes = starts_.used_at_once_bytes(scratch_);
+            scratch_.staging_bytes = budget_.fixed_staging_bytes != 0 ? budget_.fixed_staging_bytes
+                                                                      : starts_.used_at_once_bytes(scratch_);
         }
         family_.offer(scratch_);
         return search_.said();
@@ -78,6 +79,7 @@ private:
         evaluation best;
         plan_start s;
         s.may_offload = false;
+        s.staging_bytes = budget_.mode == memory_mode::staging ? budget_.fixed_staging_bytes : 0;
         s.kept_limit_bytes = ~uint64_t{0} / 2;
         for (s.order = 0; s.order < plan_starts::k_orders; ++s.order) {
             uint32_t low = 0;

@@ -156,7 +156,8 @@ bool start_search::climb_variants() {
 }
 
 void start_search::size_staging(point &p) {
-    if (budget_.mode != memory_mode::staging) {
+    if (budget_.mode != memory_mode::staging || budget_.fixed_staging_bytes != 0) {
+        p.what.staging_bytes = budget_.mode == memory_mode::staging ? budget_.fixed_staging_bytes : 0;
         return;
     }
     // How much is in use at once depends on what is kept, and that on how large staging is: one round is near enough.
@@ -186,6 +187,9 @@ bool start_search::try_point(const point &tried) {
         }
         const evaluation &said = search_.said();
         if (said.missing_on_host || (!said.missing_in_staging && p.what.kept_limit_bytes == 0)) {
+            return false;
+        }
+        if (said.missing_in_staging && budget_.fixed_staging_bytes != 0) {
             return false;
         }
         if (said.missing_in_staging) {
