@@ -6,6 +6,7 @@ A figure compares medians of repetitions that were interleaved, so that a machin
 
 import argparse
 import json
+import math
 import os
 import platform
 import re
@@ -21,7 +22,7 @@ QUICK = {"repetitions": 3, "min_time": 0.05, "train_runs": 3}
 
 # Google Benchmark programs; one may hold several benchmarks, told apart by the first part of their names.
 PROGRAMS = {"hot_path": "hot_path_bench", "arena_lifo": "arena_bench", "arena_moe": "arena_bench", "lane_copy": "lane_copy_bench",
-            "sim_ops": "sim_ops_bench"}
+            "sim_ops": "sim_ops_bench", "plan": "plan_bench"}
 TRAIN_MODES = ["keep", "recompute", "offload-sync", "offload-lhs", "offload-pipelined", "offload-auto"]
 NANOSECONDS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 # What Google Benchmark appends to names by how a benchmark was set up.
@@ -166,6 +167,23 @@ def sim_ops_figures(measurements):
     return [figure("sim_ops.per_second", value / 1e6, "million/s", "what is wanted", wanted / 1e6, at_least=1.0)]
 
 
+def plan_figures(measurements):
+    """Processor time of making a plan, beside what is wanted, and beside growth by n log n from 126 layers."""
+    wanted_ms, tensors = 50.0, 20
+    ms = {layers: measurements.nanoseconds(f"plan/one_pool/{layers}") / 1e6 for layers in (63, 126, 252, 504)}
+    figures = [
+        figure("plan_126x20", ms[126], "ms", "what is wanted", wanted_ms, at_most=1.0),
+        figure("plan_126x20.staging", measurements.nanoseconds("plan/staging/126") / 1e6, "ms", "what is wanted", wanted_ms, at_most=1.0),
+    ]
+    for layers in (252, 504):
+        grown = ms[126] * layers * math.log(layers * tensors) / (126 * math.log(126 * tensors))
+        figures.append(figure(f"plan_{layers}x20", ms[layers], "ms", "n log n from 126 layers", grown, at_most=1.0))
+    for name in ("one_pool", "staging"):
+        figures.append(figure(f"plan_126x20.gap.{name}", 100 * measurements.median(f"plan/{name}/126", "gap"), "% above the bound"))
+    figures.append(figure("plan_126x20.evaluate", measurements.nanoseconds("plan/evaluate/126") / 1e3, "us", "what is wanted", 55.0))
+    return figures
+
+
 def train_figures(runs):
     """runs: for each mode the step times of its runs, None where it ended out of memory."""
     medians = {mode: statistics.median(times) for mode, times in runs.items() if None not in times}
@@ -243,6 +261,8 @@ def measure(benchmark, bin_dir, effort):
         figures = lane_copy_figures(measurements)
     elif benchmark == "sim_ops":
         figures = sim_ops_figures(measurements)
+    elif benchmark == "plan":
+        figures = plan_figures(measurements)
     else:
         figures = arena_figures(measurements, benchmark)
     return figures, report.get("context", {})

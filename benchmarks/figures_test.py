@@ -76,6 +76,25 @@ class BenchmarksTest(unittest.TestCase):
         m = figures.Measurements(report(**{"sim_ops/ours": ([3e6], {"items_per_second": 0.99e6})}))
         self.assertFalse(figures.sim_ops_figures(m)[0]["met"])
 
+    def test_plan(self):
+        def measured(ms_504):
+            return figures.Measurements(report(**{
+                "plan/one_pool/63": ([20e6], {}),
+                "plan/one_pool/126": ([40e6], {"gap": 0.002}),
+                "plan/one_pool/252": ([80e6], {}),
+                "plan/one_pool/504": ([ms_504 * 1e6], {}),
+                "plan/staging/126": ([51e6], {"gap": 0.01}),
+                "plan/evaluate/126": ([60e3], {}),
+            }))
+        made = by_name(figures.plan_figures(measured(185.0)))
+        self.assertTrue(made["plan_126x20"]["met"])
+        self.assertAlmostEqual(made["plan_126x20"]["value"], 40.0)
+        self.assertFalse(made["plan_126x20.staging"]["met"])
+        self.assertTrue(made["plan_252x20"]["met"])
+        self.assertTrue(made["plan_504x20"]["met"])
+        self.assertAlmostEqual(made["plan_126x20.gap.staging"]["value"], 1.0)
+        self.assertFalse(by_name(figures.plan_figures(measured(190.0)))["plan_504x20"]["met"])
+
     def test_hot_path(self):
         m = figures.Measurements(report(**{
             "hot_path/ours/100": ([100.0, 90.0, 110.0], {}),

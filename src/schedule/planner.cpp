@@ -67,8 +67,8 @@ private:
                                                          : tensor_placement::recompute);
         }
         if (budget_.mode == memory_mode::staging) {
-            scratch_.staging_bytes = budget_.fixed_staging_bytes != 0 ? budget_.fixed_staging_bytes
-                                                                      : starts_.used_at_once_bytes(scratch_);
+            scratch_.staging_bytes =
+                budget_.fixed_staging_bytes != 0 ? budget_.fixed_staging_bytes : starts_.used_at_once_bytes(scratch_);
         }
         family_.offer(scratch_);
         return search_.said();
@@ -165,13 +165,15 @@ planner::least_memory planner::find_least_memory(const plan_budget &budget) {
                                                   : tensor_placement::keep);
         }
         plan_budget b = budget;
-        const uint64_t least_staging_bytes =
-            budget.mode == memory_mode::staging ? plan_starts(model_).used_at_once_bytes(p) : 0;
+        const bool given = budget.fixed_staging_bytes != 0;
+        const uint64_t least_staging_bytes = budget.mode != memory_mode::staging ? 0
+                                             : given                             ? budget.fixed_staging_bytes
+                                                     : plan_starts(model_).used_at_once_bytes(p);
         const auto fits = [&](uint64_t device_bytes) {
             b.device_bytes = device_bytes;
             p.staging_bytes = least_staging_bytes;
             const evaluation *e = &evaluator_.evaluate(p, b);
-            while (!e->feasible && e->missing_in_staging) {  // what recomputes read comes on top
+            while (!e->feasible && e->missing_in_staging && !given) {  // what recomputes read comes on top
                 p.staging_bytes += e->missing_bytes;
                 e = &evaluator_.evaluate(p, b);
             }

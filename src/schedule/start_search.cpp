@@ -20,6 +20,8 @@ constexpr size_t k_coarse_factors = 4;
 start_search::start_search(const step_model &model, const plan_budget &budget, const step_bound &bound,
                            const plan_starts &starts, plan_search &search)
     : budget_(budget),
+      staged_(budget.mode == memory_mode::staging),
+      sizes_staging_(staged_ && budget.fixed_staging_bytes == 0),
       bound_(bound),
       starts_(starts),
       search_(search),
@@ -55,12 +57,11 @@ void start_search::list_points() {
 }
 
 void start_search::add_points(uint32_t recomputed, bool coarse, bool promising) {
-    const bool staged = budget_.mode == memory_mode::staging;
     point p;
     p.what.recomputed = recomputed;
     p.bound_ns = bound_.at_recomputed_ns(static_cast<double>(starts_.recomputed_bytes(recomputed)));
-    for (size_t f = 0; f < (staged ? std::size(k_staging_factors) : 1); ++f) {
-        p.staging_factor = staged ? k_staging_factors[f] : 0;
+    for (size_t f = 0; f < (sizes_staging_ ? std::size(k_staging_factors) : 1); ++f) {
+        p.staging_factor = k_staging_factors[f];
         for (uint32_t order = 0; order < plan_starts::k_orders; ++order) {
             p.what.order = order;
             for (uint64_t spare = 0; spare < 3; ++spare) {
@@ -68,7 +69,7 @@ void start_search::add_points(uint32_t recomputed, bool coarse, bool promising) 
                 for (const uint32_t kept : {0U, 1U, 2U, 3U}) {
                     p.what.kept_first = kept % 2 == 0;
                     p.what.kept_spread = kept >= 2;
-                    if (p.what.kept_spread && !staged) {
+                    if (p.what.kept_spread && !staged_) {
                         break;  // in one pool the latest are best kept
                     }
                     p.coarse = f < k_coarse_factors && (promising || (coarse && order == 0 && spare < 2));
@@ -119,7 +120,7 @@ bool start_search::climb_count(uint32_t step) {
 
 bool start_search::climb_memory(double part) {
     bool better = false;
-    if (budget_.mode == memory_mode::staging) {
+    if (sizes_staging_) {
         for (const double factor : {1 + part, 1 / (1 + part)}) {
             point p = best_;
             p.staging_factor *= factor;
@@ -156,8 +157,8 @@ bool start_search::climb_variants() {
 }
 
 void start_search::size_staging(point &p) {
-    if (budget_.mode != memory_mode::staging || budget_.fixed_staging_bytes != 0) {
-        p.what.staging_bytes = budget_.mode == memory_mode::staging ? budget_.fixed_staging_bytes : 0;
+    if (!sizes_staging_) {
+        p.what.staging_bytes = staged_ ? budget_.fixed_staging_bytes : 0;
         return;
     }
     // How much is in use at once depends on what is kept, and that on how large staging is: one round is near enough.
@@ -186,10 +187,8 @@ bool start_search::try_point(const point &tried) {
             return better;
         }
         const evaluation &said = search_.said();
-        if (said.missing_on_host || (!said.missing_in_staging && p.what.kept_limit_bytes == 0)) {
-            return false;
-        }
-        if (said.missing_in_staging && budget_.fixed_staging_bytes != 0) {
+        const bool more_helps = said.missing_in_staging ? sizes_staging_ : p.what.kept_limit_bytes != 0;
+        if (said.missing_on_host || !more_helps) {
             return false;
         }
         if (said.missing_in_staging) {

@@ -45,6 +45,8 @@ private:
     void remember(double step_ns, const plan &p);
 
     const plan_budget &budget_;
+    const bool staged_;
+    const bool sizes_staging_;  // else it is given
     const step_bound &bound_;
     const plan_starts &starts_;
     plan_search &search_;

@@ -24,7 +24,9 @@ step_builder chain_of(uint32_t layers, double recompute_ns = -1) {
     return s;
 }
 
-planned made_for(const step_builder &s, const plan_budget &b) { return planner(s.model).make(b); }
+planned made_for(const step_builder &s, const plan_budget &b) {
+    return planner(s.model).make(b);
+}
 
 std::string letters(const plan &p) {
     std::string text;
@@ -93,6 +95,19 @@ TEST(planner, sizes_staging) {
     EXPECT_LE(p.predicted.device_peak_bytes, 60U);
     // The second of two slots hides every copy: 3 of 5 ns.
     EXPECT_DOUBLE_EQ(p.predicted.step_ns, 120);
+}
+
+TEST(planner, staging_that_is_given_stays) {
+    plan_budget b = budget_of(60, 0.3, 0.3, memory_mode::staging);
+    b.fixed_staging_bytes = 27;
+    const planned p = made_for(chain_of(12), b);
+    ASSERT_TRUE(p.feasible);
+    EXPECT_EQ(p.chosen.staging_bytes, 27U);
+    EXPECT_LE(p.predicted.device_peak_bytes, 60U);
+    b.fixed_staging_bytes = 9;  // no slot for anything
+    const planned none = made_for(chain_of(12), b);
+    EXPECT_FALSE(none.feasible);
+    EXPECT_EQ(none.smallest_feasible_bytes, 129U);  // all forwarded
 }
 
 TEST(planner, names_the_smallest_budget_for_one_that_is_too_small) {
