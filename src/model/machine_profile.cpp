@@ -16,7 +16,7 @@ constexpr double k_ps_per_ns = 1e3;
 
 // The object around a number: what is common to all.
 template <class T>
-json_value sourced_value(json_value at, sourced<T> &to) {
+json_value sourced_value(const json_value &at, sourced<T> &to) {
     json_object o = at.object();
     json_value value = o.field("value");
     to.source = o.text("source");

@@ -213,12 +213,6 @@ layer_work optimizer_work(double parameters, const step_settings &s) {
     return {"optimizer", work_rate::memory, 0, parameters * (2 * s.state_bytes + k_gradient_bytes), 0};
 }
 
-double parameters_of_stage(const model_profile &model, const step_settings &s) noexcept {
-    double sum = parameters_of_ends(model, s);
-    for_each_layer(model, s, [&](uint32_t l) { sum += parameters_of_layer(model, model.mlp_of(l)).total(); });
-    return sum;
-}
-
 double parameters_held(const model_profile &model, const step_settings &s) noexcept {
     const auto shards = static_cast<double>(s.shards);
     const auto experts_over = std::max(shards, static_cast<double>(s.expert_shards));

@@ -47,9 +47,7 @@ struct step_layers {
                                                 bool backward);
 [[nodiscard]] layer_work optimizer_work(double parameters, const step_settings &settings);
 
-// Parameters of one stage.
-[[nodiscard]] double parameters_of_stage(const model_profile &model, const step_settings &settings) noexcept;
-// On this device: its share of them.
+// Parameters of the stage that are on this device: its share of them.
 [[nodiscard]] double parameters_held(const model_profile &model, const step_settings &settings) noexcept;
 // Weights of a layer that are not spread over devices as experts.
 [[nodiscard]] double gathered_parameters(const model_profile &model, const mlp_profile &mlp,

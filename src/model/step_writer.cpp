@@ -241,7 +241,7 @@ void step_writer::write(const std::vector<planned_iteration> &iterations) {
             collectives_behind(it);
         }
         made.end = static_cast<uint32_t>(to_.model.events.size());
-        to_.iterations.push_back(std::move(made));
+        to_.iterations.push_back(made);
     }
 }
 
