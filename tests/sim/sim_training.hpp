@@ -55,6 +55,7 @@ public:
         pool_ = std::make_unique<stream_pool>(*sim_);
         compute_ = sim_->create_stream(stream_role::compute).value();
         beside_ = sim_->create_stream(stream_role::compute).value();
+        gather_ = sim_->create_stream(stream_role::compute).value();
         mark_ = sim_->create_event(event_kind::plain).value();
         runtime_options core = world.core;
         core.lent_allocator = world.memory == sim_memory::lent_allocator;
@@ -113,6 +114,7 @@ private:
         uint64_t size_bytes = 0;
         uint64_t tag = 0;
         uint64_t position_bytes = 0;
+        std::vector<saved> inputs{};  // of recomputing it
     };
     using key = std::tuple<uint64_t, uint64_t, size_t>;  // micro-batch, stage, layer
 
@@ -135,6 +137,7 @@ private:
     }
 
     void forward(const pass &p, size_t layer) {
+        const bool gathers = begin_collective();
         told(ebb_scope_push(runtime_, ("layer" + std::to_string(layer)).c_str()));
         std::vector<saved> &saves = live_[{p.micro_batch, p.stage, layer}];
         saves.clear();
@@ -144,11 +147,13 @@ private:
             }
         }
         told(ebb_scope_pop(runtime_));
+        end_collective(gathers);
         poll();
     }
 
     void backward(const pass &p, size_t layer) {
         std::vector<saved> &saves = live_[{p.micro_batch, p.stage, layer}];
+        const bool gathers = begin_collective();
         while (!saves.empty()) {
             const saved s = saves.back();
             saves.pop_back();
@@ -162,7 +167,21 @@ private:
             }
             write_scratch(s.size_bytes);
         }
+        end_collective(gathers);
         poll();
+    }
+
+    // Weights of the next layer, say: all that is asked for until it is enqueued is held.
+    bool begin_collective() {
+        constexpr uint64_t k_gathered_bytes = 1 << 20U;
+        return world_.collectives && random_() % 2 == 0 &&
+               told(ebb_collective_begin(runtime_, static_cast<ebb_stream>(gather_), k_gathered_bytes));
+    }
+    void end_collective(bool begun) {
+        if (begun) {
+            EXPECT_TRUE(sim_->launch(gather_, {sim_engine::collective, 0, 0}).ok());
+            told(ebb_collective_end(runtime_, static_cast<ebb_stream>(gather_)));
+        }
     }
 
     void poll() {
@@ -190,7 +209,13 @@ private:
         args.flags = like.recomputed ? uint32_t{EBB_OFFLOAD_CAN_RECOMPUTE} : 0;
         args.placement = like.recomputed ? EBB_PLACE_RECOMPUTE : like.kept ? EBB_PLACE_KEEP : EBB_PLACE_BY_POLICY;
         s.held = like.has_view ? 2 : 1;
-        offload(s, args, {0, &like, like.size_bytes, tag, 0}, name, data, saves);
+        saved made{0, &like, like.size_bytes, tag, 0};
+        if (like.recomputed && like.from_the_one_before && !saves.empty() && !saves.back().like->recomputed) {
+            made.inputs.push_back(saves.back());
+            args.recompute_from = &made.inputs.front().activation;
+            args.recompute_from_count = 1;
+        }
+        offload(s, args, made, name, data, saves);
         if (like.has_view) {
             const uint64_t from = like.size_bytes / 4 / 64 * 64;
             offload(s, args, {0, &like, like.size_bytes / 2, tag, from}, name + "_view", data + from, saves);
@@ -210,8 +235,6 @@ private:
                  std::vector<saved> &saves) {
         const ebb_stream producers[] = {static_cast<ebb_stream>(compute_), static_cast<ebb_stream>(beside_)};
         const ebb_stream thread = EBB_STREAM_CALLING_THREAD;
-        holder &h = s.holders.emplace_back();
-        h.of = &s;
         args.struct_size = sizeof(args);
         args.name = name.c_str();
         args.data = data;
@@ -219,21 +242,45 @@ private:
         args.producers = producers;
         args.producer_count = made.like->two_producers ? 2 : 1;
         args.home = s.thread_is_home ? &thread : nullptr;
+        holder &h = s.holders.emplace_back();
+        h.of = &s;
+        if (made.like->staged ? offload_staged(s, args, made) : lend(h, args, made)) {
+            ++outcome_.saves;
+            saves.push_back(made);
+        }
+    }
+
+    bool lend(holder &h, ebb_offload_args &args, saved &made) {
         args.deleter = [](void *context) { static_cast<holder *>(context)->of->owner->deleted(context); };
         args.deleter_context = &h;
         ebb_offload_info info{};
         info.struct_size = sizeof(info);
-        // Set before the call: it may run the deleter itself.
-        h.taken = true;
+        h.taken = true;  // before the call, which may run the deleter itself
         if (!told(ebb_offload(runtime_, &args, &info))) {
             h.taken = false;
             order(beside_, compute_);  // where it was perhaps produced
-            let_go(s);
-            return;
+            let_go(*h.of);
+            return false;
         }
-        ++outcome_.saves;
         made.activation = info.activation;
-        saves.push_back(made);
+        return true;
+    }
+
+    // The memory is the caller's again behind the first producer, whether or not the copy in the runtime's own found
+    // room.
+    bool offload_staged(source &s, ebb_offload_args &args, saved &made) {
+        ebb_offload_info info{};
+        info.struct_size = sizeof(info);
+        const ebb_status status = ebb_offload_staged(runtime_, &args, &info);
+        if (status != EBB_OK && status != EBB_NO_SLOT) {
+            told(status);
+        }
+        if (status != EBB_OK) {
+            order(beside_, compute_);
+        }
+        let_go(s);
+        made.activation = info.activation;
+        return status == EBB_OK;
     }
 
     void deleted(void *context) {
@@ -309,6 +356,9 @@ private:
     void recompute(const saved &s, stream_id consumer) {
         told(ebb_recompute_begin(runtime_, s.size_bytes));
         std::byte *own = pool_->alloc(consumer, s.size_bytes);
+        for (const saved &input : s.inputs) {
+            read_back(input);
+        }
         launch(consumer, {}, {{own, s.size_bytes, s.tag}});
         expect(consumer, own, s);
         pool_->free(consumer, own, s.size_bytes);
@@ -391,7 +441,7 @@ private:
     sim_device *sim_ = nullptr;
     std::unique_ptr<stream_pool> pool_;
     ebb_runtime *runtime_ = nullptr;
-    stream_id compute_{}, beside_{};
+    stream_id compute_{}, beside_{}, gather_{};
     event_id mark_{};
     std::deque<source> sources_;
     std::map<key, std::vector<saved>> live_;

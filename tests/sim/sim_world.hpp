@@ -20,6 +20,8 @@ struct sim_tensor {
     bool thread_is_home = false;  // its memory goes back to the host, not to a stream's pool
     bool has_view = false;        // a part of it is saved again under the same storage
     bool recomputed = false;
+    bool from_the_one_before = false;  // which recomputing reads
+    bool staged = false;               // copied through the runtime's own memory
     bool kept = false;
     bool used_beside = false;  // a second stream reads it, too
     bool read_beside = false;  // the second stream is the only one that reads it
@@ -37,10 +39,11 @@ struct sim_world {
     std::vector<pass> order;
     std::vector<pass> other_order;  // of a step with another number of micro-batches
     uint64_t steps = 5;
-    bool polls = false;      // calls ebb_progress now and then
-    bool evaluates = false;  // one step is an evaluation
-    bool skips = false;      // one step leaves a save out
-    bool drops = false;      // ends activations by ebb_drop
+    bool collectives = false;  // copies are held while one is enqueued
+    bool polls = false;        // calls ebb_progress now and then
+    bool evaluates = false;    // one step is an evaluation
+    bool skips = false;        // one step leaves a save out
+    bool drops = false;        // ends activations by ebb_drop
 };
 
 class sim_world_maker {
@@ -57,6 +60,7 @@ public:
         make_layers(w);
         make_order(w);
         make_options(w);
+        w.collectives = one_in(3);
         w.polls = one_in(3);
         w.evaluates = one_in(3);
         w.skips = one_in(3);
@@ -91,7 +95,9 @@ private:
             t.two_producers = one_in(4);
             t.thread_is_home = one_in(8);
             t.has_view = t.size_bytes >= 1024 && !t.thread_is_home && one_in(5);
-            t.recomputed = !t.has_view && one_in(10);
+            t.recomputed = !t.has_view && one_in(8);
+            t.from_the_one_before = one_in(2);
+            t.staged = !t.has_view && !t.recomputed && !t.thread_is_home && one_in(8);
             t.kept = one_in(10);
             t.used_beside = one_in(5);
             t.read_beside = one_in(8);
