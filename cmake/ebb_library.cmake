@@ -4,6 +4,7 @@
 #   ebb       libebb itself, shared or static, with the extern "C" functions alone exported: ebb::ebb
 #   ebb_tools static archive of machine and model profiles and of the simulation, for the command line, tests and
 #             benchmarks; nothing of it is in libebb
+#   ebb_cli   static archive of the program's commands, which tests call; the program is ebb_program, named ebb
 # Each source is compiled once; twice where libebb is compiled as one source of its own (below).
 find_package(Threads REQUIRED)
 find_package(fmt 9 REQUIRED)
@@ -54,6 +55,19 @@ add_custom_command(OUTPUT "${ebb_embedded_profiles}"
 add_library(ebb_tools STATIC ${ebb_tools_sources} "${ebb_embedded_profiles}")
 ebb_compile_as_library(ebb_tools)
 target_link_libraries(ebb_tools PUBLIC ebb_capi)
+
+# CLI11 is needed for the program only: a project that adds Ebb for its library need not have it.
+if(EBB_BUILD_PROGRAM)
+  find_package(CLI11 2.1 REQUIRED)
+  file(GLOB ebb_cli_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/cli/*.cpp")
+  list(FILTER ebb_cli_sources EXCLUDE REGEX "/main\\.cpp$")
+  add_library(ebb_cli STATIC ${ebb_cli_sources})
+  ebb_compile_as_library(ebb_cli)
+  target_link_libraries(ebb_cli PUBLIC ebb_tools PRIVATE CLI11::CLI11)
+  add_executable(ebb_program "${PROJECT_SOURCE_DIR}/src/cli/main.cpp")
+  set_target_properties(ebb_program PROPERTIES OUTPUT_NAME ebb)
+  target_link_libraries(ebb_program PRIVATE ebb_cli ebb_warnings)
+endif()
 
 if(EBB_UNITY_BUILD AND ebb_library_type STREQUAL "SHARED" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND
    NOT EBB_SANITIZE)

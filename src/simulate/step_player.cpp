@@ -51,19 +51,7 @@ status step_player::init() {
         all_bytes += player_aligned(model_.tensors[t].size_bytes);
         largest_bytes = std::max(largest_bytes, model_.tensors[t].size_bytes);
     }
-    recompute_at_.resize(model_.events.size());
-    std::vector<uint8_t> seen(model_.tensors.size(), 0);
-    for (uint32_t e = 0; e < model_.events.size(); ++e) {
-        const step_event &event = model_.events[e];
-        if (event.what == step_event_kind::use && seen[event.tensor] == 0) {
-            seen[event.tensor] = 1;
-            const step_tensor &t = model_.tensors[event.tensor];
-            recompute_at_[t.recompute_at == k_no_index ? e : t.recompute_at].push_back(event.tensor);
-        }
-    }
-    for (std::vector<uint32_t> &due : recompute_at_) {
-        std::sort(due.begin(), due.end());  // in the order of their production
-    }
+    place_recomputes();
     live_.resize(model_.tensors.size());
 
     // Addresses for the framework's tensors and for staging: what may be used is the runtime's budget.
@@ -99,6 +87,37 @@ status step_player::init() {
     }
     memory_ = static_cast<std::byte *>(memory.value());
     return {};
+}
+
+// Where the model says or at the first use; what is computed from something that is recomputed too needs it there, so
+// that one comes with it at the latest.
+void step_player::place_recomputes() {
+    recompute_at_.resize(model_.events.size());
+    if (options_.fixed == nullptr) {
+        return;  // computed again when the runtime says so
+    }
+    std::vector<uint32_t> place(model_.tensors.size(), k_no_index);
+    for (uint32_t e = static_cast<uint32_t>(model_.events.size()); e-- > 0;) {
+        const step_event &event = model_.events[e];
+        if (event.what == step_event_kind::use) {
+            place[event.tensor] = e;
+        }
+    }
+    for (uint32_t t = static_cast<uint32_t>(place.size()); t-- > 0;) {
+        if (options_.fixed->placement[t] != tensor_placement::recompute) {
+            continue;
+        }
+        const step_tensor &tensor = model_.tensors[t];
+        place[t] = std::min(place[t], tensor.recompute_at);
+        for (const uint32_t from : place[t] == k_no_index ? std::vector<uint32_t>() : tensor.recompute_from) {
+            place[from] = std::min(place[from], place[t]);
+        }
+    }
+    for (uint32_t t = 0; t < place.size(); ++t) {  // in the order of their production
+        if (place[t] != k_no_index && options_.fixed->placement[t] == tensor_placement::recompute) {
+            recompute_at_[place[t]].push_back(t);
+        }
+    }
 }
 
 // Stream-ordered memory of one stream: what was given back may be given out again at once.
@@ -147,6 +166,9 @@ status step_player::play_events() {
     for (uint32_t e = 0; e < model_.events.size(); ++e) {
         EBB_TRY(recompute_due(e));
         EBB_TRY(play_event(e));
+        if (options_.after_event) {
+            options_.after_event();
+        }
     }
     return {};
 }
@@ -220,6 +242,7 @@ status step_player::produce(uint32_t t) {
     EBB_TRY(in_scopes(tensor.name, args, info));
     live_[t] = {};
     live_[t].activation = info.activation;
+    live_[t].placement = info.placement;
     return {};
 }
 
@@ -278,6 +301,11 @@ status step_player::use(uint32_t t) {
 // What it is computed from is claimed for that long; a copy that backward needs again stays where it is.
 status step_player::recompute(uint32_t t) {
     const step_tensor &tensor = model_.tensors[t];
+    for (const uint32_t f : tensor.recompute_from) {
+        if (live_[f].placement == EBB_PLACE_RECOMPUTE && !live_[f].here) {
+            EBB_TRY(recompute(f));  // it stays for its own use
+        }
+    }
     std::vector<uint32_t> brought;
     EBB_TRY(player_called(ebb_recompute_begin(runtime_, tensor.size_bytes), "ebb_recompute_begin"));
     for (const uint32_t f : tensor.recompute_from) {
@@ -297,13 +325,14 @@ status step_player::recompute(uint32_t t) {
         EBB_TRY(done(f));
     }
     live_[t].here = true;
+    live_[t].recomputed = true;
+    recomputed_bytes_ += tensor.size_bytes;
     return player_called(ebb_recompute_end(runtime_), "ebb_recompute_end");
 }
 
 status step_player::recompute_due(uint32_t e) {
     for (const uint32_t t : recompute_at_[e]) {
-        const bool asked = options_.fixed != nullptr && options_.fixed->placement[t] == tensor_placement::recompute;
-        if (asked && !live_[t].here) {
+        if (!live_[t].here) {
             EBB_TRY(use(t));
         }
     }
@@ -313,6 +342,9 @@ status step_player::recompute_due(uint32_t e) {
 status step_player::done(uint32_t t) {
     live_tensor &l = live_[t];
     l.here = false;
+    if (std::exchange(l.recomputed, false)) {
+        recomputed_bytes_ -= model_.tensors[t].size_bytes;
+    }
     if (l.claim == 0) {
         return {};
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -22,6 +23,7 @@ struct play_options {
     runtime_options core;
     memory_mode mode = memory_mode::staging;  // one_pool: slots come from the caller's allocator
     const plan *fixed = nullptr;              // placements to ask for; null: the runtime decides
+    std::function<void()> after_event;        // for who watches memory; may be empty
 };
 
 class step_player {
@@ -44,6 +46,8 @@ public:
     void slow_down(double factor) noexcept { factor_ = factor; }
 
     [[nodiscard]] ebb_statistics statistics();
+    // Of tensors that were computed again and are in use: the caller's memory, which the runtime does not count.
+    [[nodiscard]] uint64_t recomputed_bytes() const noexcept { return recomputed_bytes_; }
     [[nodiscard]] sim_device &device() noexcept { return *device_; }
     [[nodiscard]] ebb_runtime *runtime() noexcept { return runtime_; }
 
@@ -52,10 +56,13 @@ private:
         ebb_activation activation = 0;
         ebb_claim claim = 0;
         bool here = false;  // claimed, copied into the caller's memory, or computed again
+        bool recomputed = false;
+        ebb_placement placement = EBB_PLACE_KEEP;
     };
 
     step_player(const step_model &model, const play_options &options);
     status init();
+    void place_recomputes();
     status compute(double time_ns, double hbm_fraction);
     status begin_collective(const step_event &e);
     status end_collective();
@@ -82,9 +89,10 @@ private:
     event_id begin_{}, end_{}, joined_{};
     std::byte *memory_ = nullptr;
     std::vector<uint64_t> offset_;                     // by tensor, in memory_
-    std::vector<std::vector<uint32_t>> recompute_at_;  // by event: tensors that may be recomputed before it
+    std::vector<std::vector<uint32_t>> recompute_at_;  // by event: tensors that the plan recomputes before it
     std::vector<live_tensor> live_;
     std::unordered_map<uint64_t, std::vector<void *>> lent_;  // given back, by size
+    uint64_t recomputed_bytes_ = 0;
     step_result result_;
 };
 
