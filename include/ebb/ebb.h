@@ -151,8 +151,8 @@ typedef struct ebb_runtime_options {
     uint64_t max_activation_bytes;    /* largest activation that will be offloaded; default learned in the first step */
     uint64_t host_bytes;              /* cap of pinned memory; default from the control group's and system's limits */
     uint64_t min_offload_bytes;       /* floor: smaller ones are kept; default 1 MiB; 1 for none */
-    const char *policy;               /* "offload" (default), "keep", or "pattern=value,...": see docs/concepts.md.
-                                         Values remat, device, offload as in MaxText; the first match counts */
+    const char *policy;               /* "auto" (default), "offload", "keep", or "pattern=value,...": see docs/concepts.md.
+                                         Values remat, device, offload as in MaxText, and auto; the first match counts */
     uint64_t keep_last;               /* keep an activation when fewer than this many younger ones are produced
                                          before its use: "the last k" of a forward pass; default 0 */
     uint64_t prefetch_bytes;          /* depth in bytes, or one of EBB_PREFETCH_* */
@@ -171,6 +171,8 @@ typedef struct ebb_runtime_options {
                                          limits leave where that is less */
     uint64_t host_d2h_bytes_per_second; /* rate limit of its link; default none */
     uint64_t host_h2d_bytes_per_second;
+    const char *record;               /* file that the recorded step is written to as JSON, once its times are measured, and
+                                         at the latest at close; null: none */
 } ebb_runtime_options;
 
 /* ------------------------------------------------------------------------------------ runtime and steps -- */
@@ -386,6 +388,22 @@ enum { EBB_REPORT_TEXT = 1, EBB_REPORT_JSON = 2 };
 typedef void (*ebb_text_sink)(void *context, const char *text, uint64_t size_bytes);
 EBB_API ebb_status ebb_report_write(ebb_runtime *runtime, ebb_report_format format, ebb_text_sink sink,
                                     void *context);
+
+/* ------------------------------------------------------------------------------------ records and plans -- */
+
+/* The recorded step as JSON, in one piece or several in order: tensors by name, what is computed again from what, produce
+ * and use calls in their order, and the work between them in nanoseconds once it was measured (0 before). Every command of the program
+ * ebb reads it as a model. Before the first training step has ended: EBB_WRONG_STATE. */
+EBB_API ebb_status ebb_record_export(ebb_runtime *runtime, ebb_text_sink sink, void *context);
+
+/* The plan that is followed, as JSON: what is kept, offloaded or computed again, by name, micro-batch and stage, and the size of
+ * staging. EBB_WRONG_STATE while there is none: what the policy leaves open ("auto") is planned once three steps were measured. */
+EBB_API ebb_status ebb_plan_export(ebb_runtime *runtime, ebb_text_sink sink, void *context);
+
+/* Follows that plan from the next ebb_step on, instead of making one: for what the policy leaves open. It must be for all
+ * activations of the recorded step, which the text names otherwise (EBB_INVALID_ARGUMENT); before the first training step has
+ * ended: EBB_WRONG_STATE. Where the step changes so that another one is recorded, it is dropped. */
+EBB_API ebb_status ebb_plan_import(ebb_runtime *runtime, const char *text, uint64_t size_bytes);
 
 /* --------------------------------------------------------------------------------------- the host device -- */
 

@@ -41,6 +41,7 @@ const std::array<member, k_option_count> k_members{
     &config::host_device_bytes,
     &config::host_d2h_bytes_per_second,
     &config::host_h2d_bytes_per_second,
+    &config::record,
 };
 
 std::array<option_row, k_option_count> make_table() {
@@ -74,9 +75,9 @@ std::array<option_row, k_option_count> make_table() {
          "Cap of pinned host memory; auto follows the limits of the control group and the system."},
         {o::min_offload_bytes, "min_offload_bytes", "EBB_MIN_OFFLOAD_BYTES", t::bytes, "1MiB", none, 1, k_max,
          "Smaller activations are kept; 1 offloads all."},
-        {o::policy, "policy", "EBB_POLICY", t::text, "offload", none, 0, 0,
-         "offload, keep, or a list of pattern=value with the values remat, device and offload; the first match "
-         "counts."},
+        {o::policy, "policy", "EBB_POLICY", t::text, "auto", none, 0, 0,
+         "auto (planned from what is measured), offload, keep, or a list of pattern=value with the values remat, "
+         "device, offload and auto; the first match counts."},
         {o::keep_last, "keep_last", "EBB_KEEP_LAST", t::count, "0", none, 0, k_max,
          "Keep an activation when fewer than this many younger ones are produced before its use."},
         {o::prefetch_bytes,
@@ -127,6 +128,8 @@ std::array<option_row, k_option_count> make_table() {
          unlimited, 1, k_max, "Host device: rate limit of copies from the device."},
         {o::host_h2d_bytes_per_second, "host_h2d_bytes_per_second", "EBB_HOST_H2D_BYTES_PER_SECOND", t::rate, "none",
          unlimited, 1, k_max, "Host device: rate limit of copies to the device."},
+        {o::record, "record", "EBB_RECORD", t::text, "none", none, 0, 0,
+         "File that the recorded step is written to as JSON, for the program ebb; its times are measured for it."},
     }};
 }
 

@@ -36,8 +36,9 @@ enum class option : uint8_t {
     host_device_bytes,
     host_d2h_bytes_per_second,
     host_h2d_bytes_per_second,
+    record,
 };
-constexpr size_t k_option_count = 19;
+constexpr size_t k_option_count = 20;
 
 enum class option_type : uint8_t { text, count, bytes, rate, toggle, word };
 
@@ -93,7 +94,7 @@ struct config {
     uint64_t max_activation_bytes = k_auto;  // auto: learned in the first step
     uint64_t host_bytes = k_auto;            // auto: from the control group's and system's limits
     uint64_t min_offload_bytes = 1U << 20U;
-    std::string policy = "offload";
+    std::string policy = "auto";
     uint64_t keep_last = 0;
     uint64_t prefetch_bytes = k_auto;  // or k_prefetch_none, k_prefetch_layer
     uint64_t source_bytes = k_auto;    // or k_sources_none
@@ -104,6 +105,7 @@ struct config {
     uint64_t host_device_bytes = uint64_t{1} << 30U;
     uint64_t host_d2h_bytes_per_second = k_auto;  // auto: no limit
     uint64_t host_h2d_bytes_per_second = k_auto;
+    std::string record = "none";  // a file
 
     std::array<option_origin, k_option_count> origins{};
 

@@ -50,8 +50,8 @@ ebb_status ebb_report_write(ebb_runtime *runtime, ebb_report_format format, ebb_
 
 const char *ebb_build_info(void) {
     // Built once: three functions return text, and none of them may fail.
-    static const std::string info = fmt::format("ebb {}.{}.{}, {} {}, {} ({}), devices host null sim", EBB_VERSION_MAJOR,
-                                                EBB_VERSION_MINOR, EBB_VERSION_PATCH,
+    static const std::string info = fmt::format("ebb {}.{}.{}, {} {}, {} ({}), devices host null sim",
+                                                EBB_VERSION_MAJOR, EBB_VERSION_MINOR, EBB_VERSION_PATCH,
 #if defined(__clang__)
                                                 "clang", __clang_major__,
 #else

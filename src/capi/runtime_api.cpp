@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/config.hpp"
+#include "capi/record_file.hpp"
 #include "capi/session.hpp"
 #include "capi/struct_io.hpp"
 #include "device/registry.hpp"
@@ -14,7 +15,7 @@ namespace {
 
 constexpr size_t k_first_options = 176;
 constexpr size_t k_first_statistics = 288;
-static_assert(sizeof(ebb_runtime_options) == k_first_options);
+static_assert(sizeof(ebb_runtime_options) == k_first_options + sizeof(const char *));  // record
 static_assert(sizeof(ebb_statistics) == k_first_statistics);
 
 void override_number(config_overrides &overrides, option o, uint64_t value) {
@@ -30,6 +31,9 @@ config_overrides explicit_fields(const ebb_runtime_options &o) {
     }
     if (o.policy != nullptr) {
         set.set(option::policy, std::string(o.policy));
+    }
+    if (o.record != nullptr) {
+        set.set(option::record, std::string(o.record));
     }
     override_number(set, option::device_ordinal, static_cast<uint64_t>(o.device_ordinal));
     override_number(set, option::lanes, o.lanes);
@@ -68,6 +72,7 @@ runtime_options core_options(const config &c, const ebb_runtime_options &o) {
     r.verify = c.verify;
     r.staging_memory = o.staging_memory;
     r.lent_allocator = o.allocator != nullptr;
+    r.measure_steps = c.record != "none";
     return r;
 }
 
@@ -116,7 +121,11 @@ result<ebb_runtime *> create(const ebb_runtime_options &o) {
         return dev.why();
     }
     auto *host = dynamic_cast<host_device *>(dev.value().get());
-    return make_runtime(std::move(dev).value(), host, core_options(c, o), log, o.allocator);
+    result<ebb_runtime *> made = make_runtime(std::move(dev).value(), host, core_options(c, o), log, o.allocator);
+    if (made.ok()) {
+        made.value()->record_path = c.record == "none" ? std::string() : c.record;
+    }
+    return made;
 }
 
 }  // namespace
@@ -163,6 +172,7 @@ ebb_status ebb_runtime_close(ebb_runtime *runtime, uint32_t flags) {
             static_cast<void>(ended.release());
             return busy;
         }
+        write_record(e, *runtime);
         status outcome = of_background(e.core().shut_down());
         e.leave();
         return outcome;
@@ -175,7 +185,11 @@ ebb_status ebb_step(ebb_runtime *runtime, ebb_phase phase) {
             return {code::invalid_argument,
                     fmt::format("phase is {}: use EBB_PHASE_TRAIN or EBB_PHASE_EVALUATE", phase)};
         }
-        return e.core().begin_step(static_cast<ebb::phase>(phase));
+        status begun = e.core().begin_step(static_cast<ebb::phase>(phase));
+        if (e.core().step_is_measured()) {
+            write_record(e, *runtime);
+        }
+        return begun;
     });
 }
 

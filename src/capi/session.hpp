@@ -98,6 +98,7 @@ struct ebb_runtime {
     std::vector<ebb::capi::release_queue::item> taken;
     uint32_t activation_records = 0;  // of the core, as far as handles have shown
     std::vector<ebb::capi::tensor_shape> shapes;
+    std::string record_path;  // to be written
 };
 
 namespace ebb::capi {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,7 @@ struct runtime_options {
     bool verify = false;
     void *staging_memory = nullptr;
     uint32_t handle_seed = 0;     // differs between the runtimes of a process, so that each knows its own handles
+    bool measure_steps = false;   // times are taken though nothing is to be planned
     bool lent_allocator = false;  // slots live on memory that the layer above supplies
 };
 
@@ -175,6 +177,15 @@ public:
     // Waits for all copies, ends everything that is live, claims included, and gives the failure that nobody was
     // told yet. All deleters that have not run are due afterwards.
     status shut_down();
+
+    // The recorded step, with names, and the times of the work between its calls once they are measured.
+    [[nodiscard]] bool has_record() const noexcept { return !record_.empty(); }
+    [[nodiscard]] bool step_is_measured() const noexcept { return has_record() && timer_->complete(); }
+    [[nodiscard]] record_model recorded_model() const;
+    // Of the tensors of that model. False: there is none.
+    [[nodiscard]] bool followed_plan(const record_model &seen, plan &followed) const;
+    // From the next step on; nothing is planned any more for this record.
+    void follow_plan(const plan &chosen);
 
     [[nodiscard]] uint32_t live_activations() const noexcept { return user_live_; }
     [[nodiscard]] std::string describe_a_live_one() const;
@@ -465,6 +476,8 @@ private:
     uint64_t planned_staging_bytes_ = 0;
     evaluation predicted_;
     uint32_t plan_count_ = 0;
+    bool plan_given_ = false;  // by the caller
+    std::optional<plan> plan_to_adopt_;
     bool plan_unproven_ = false;  // not compared yet with what happened
     uint64_t proof_step_ = 0;
     uint64_t plan_exposed_d2h_ns_ = 0, plan_exposed_h2d_ns_ = 0;  // in that step

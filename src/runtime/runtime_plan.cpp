@@ -23,11 +23,20 @@ constexpr double k_late_part = 0.005;
 
 // Called at each step boundary, with what was measured so far read.
 void runtime::consider_planning() {
-    if (!plan_wanted_ || record_.empty()) {
+    if (record_.empty()) {
+        return;
+    }
+    if (options_.measure_steps || plan_wanted_) {
+        remember(timer_->poll());
+    }
+    if (plan_to_adopt_.has_value()) {
+        adopt_plan(model_of(record_, std::vector<double>(record_.events().size(), 0)), *plan_to_adopt_);
+        plan_to_adopt_.reset();
+    }
+    if (!plan_wanted_ || plan_given_) {
         return;
     }
     if (plan_count_ == 0) {
-        remember(timer_->poll());
         if (!timer_->complete() || samples_->open_count() != 0) {
             return;
         }
@@ -145,13 +154,44 @@ void runtime::compare_with_plan() {
 void runtime::forget_plan() {
     plan_wanted_ = std::any_of(record_.entries().begin(), record_.entries().end(),
                                [](const step_record::entry &e) { return e.automatic; });
+    plan_given_ = false;
+    plan_to_adopt_.reset();
     planned_.clear();
     planned_staging_bytes_ = 0;
     plan_count_ = 0;
     plan_unproven_ = false;
     d2h_trust_ = h2d_trust_ = 1;
     d2h_measured_ = h2d_measured_ = {};
-    timer_->reset(plan_wanted_ ? static_cast<uint32_t>(record_.events().size()) : 0);
+    const bool timed = plan_wanted_ || options_.measure_steps;
+    timer_->reset(timed ? static_cast<uint32_t>(record_.events().size()) : 0);
+}
+
+// ------------------------------------------------------------------------------------------- in and out --
+
+record_model runtime::recorded_model() const {
+    record_model seen =
+        model_of(record_, timer_->complete() ? timer_->work_ns() : std::vector<double>(record_.events().size(), 0));
+    for (size_t t = 0; t < seen.entry_of.size(); ++t) {
+        seen.model.tensors[t].name = names_.path(record_.entries()[seen.entry_of[t]].key.name);
+    }
+    return seen;
+}
+
+bool runtime::followed_plan(const record_model &seen, plan &followed) const {
+    if (planned_.empty()) {
+        return false;
+    }
+    followed.staging_bytes = planned_staging_bytes_;
+    followed.placement.clear();
+    for (const uint32_t e : seen.entry_of) {
+        followed.placement.push_back(planned_[e]);
+    }
+    return true;
+}
+
+void runtime::follow_plan(const plan &chosen) {
+    plan_given_ = true;
+    plan_to_adopt_ = chosen;
 }
 
 void runtime::note_sample(const time_samples::sample &s) {

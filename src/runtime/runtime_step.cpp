@@ -28,7 +28,7 @@ status runtime::begin_step(phase p) {
     if (!record_.empty()) {
         // Exposed time is measured in each step after a new plan, in one of sample_every, and while times are taken for
         // a plan.
-        const bool timed = plan_wanted_ && plan_count_ == 0 && timer_->begin(step_number_);
+        const bool timed = plan_count_ == 0 && timer_->begin(step_number_);
         sampling_ = timed || steps_since_plan_ % options_.sample_every == 0;
         ++steps_since_plan_;
     }
