@@ -133,6 +133,24 @@ void plan_search::improve(candidate &c) {
     }
 }
 
+void plan_search::kick() {
+    constexpr int k_flips = 4;
+    candidate c = best_;
+    now_ = &c;
+    for (int i = 0; i < k_flips && !c.what.placement.empty(); ++i) {
+        static_cast<void>(flip(next_random() % (2 * c.what.placement.size())));
+    }
+    if (judge_.evaluate(c.what, budget_).feasible) {
+        improve(c);
+    }
+    count_evaluation();
+}
+
+uint64_t plan_search::next_random() {
+    random_ = random_ * 6364136223846793005U + 1442695040888963407U;
+    return random_ >> 20U;
+}
+
 // Moves in an order of no pattern, each of them at most once; further ones count from where the walk is. Ends when all
 // were tried since the last gain, or `most` were judged.
 template <class Move>
@@ -140,12 +158,11 @@ bool plan_search::walk(uint64_t moves, uint64_t most, const Move &move) {
     if (moves == 0) {
         return false;
     }
-    random_ = random_ * 6364136223846793005U + 1442695040888963407U;
-    uint64_t stride = (random_ >> 20U) % moves | 1U;
+    uint64_t stride = next_random() % moves | 1U;
     while (std::gcd(stride, moves) != 1) {
         ++stride;
     }
-    uint64_t at = (random_ >> 33U) % moves;
+    uint64_t at = next_random() % moves;
     const uint64_t judged_at_most = evaluations_ + most;
     bool better = false;
     uint64_t left = moves;

@@ -36,6 +36,9 @@ public:
     // What the evaluator said of the last plan offered.
     [[nodiscard]] const evaluation &said() const noexcept { return *said_; }
     void improve(candidate &c);
+    // The best plan again with a few flips that nobody judged, improved: out of a valley that single moves do not
+    // leave.
+    void kick();
     [[nodiscard]] const candidate &best() const noexcept { return best_; }
 
 private:
@@ -50,6 +53,7 @@ private:
     [[nodiscard]] bool judge();
     void undo();
     void count_evaluation();
+    [[nodiscard]] uint64_t next_random();
     void start_from(candidate &c);
     [[nodiscard]] bool shift_classes();
     [[nodiscard]] bool shift_class(const std::vector<uint32_t> &members, tensor_placement from, tensor_placement to,

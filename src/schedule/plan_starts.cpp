@@ -16,6 +16,10 @@ bool alike(double a, double b) {
     return std::max(a, b) <= std::min(a, b) * k_alike;
 }
 
+bool same_layer(const step_tensor &a, const step_tensor &b) {
+    return a.layer == b.layer && a.micro_batch == b.micro_batch && a.stage == b.stage;
+}
+
 double recompute_density(const step_tensor &t) {
     return t.size_bytes == 0 ? 0 : t.recompute_ns / static_cast<double>(t.size_bytes);
 }
@@ -23,9 +27,13 @@ double recompute_density(const step_tensor &t) {
 }  // namespace
 
 plan_starts::plan_starts(const step_model &model) : model_(model) {
+    uint64_t of_layer_bytes = 0;
+    const step_tensor *before = nullptr;
     for (const step_tensor &t : model.tensors) {
+        of_layer_bytes = before != nullptr && same_layer(*before, t) ? of_layer_bytes + t.size_bytes : t.size_bytes;
+        layer_bytes_ = std::max(layer_bytes_, of_layer_bytes);
         largest_bytes_ = std::max(largest_bytes_, t.size_bytes);
-        total_bytes_ += t.size_bytes;
+        before = &t;
     }
     find_classes();
     sort_by_density();
@@ -37,10 +45,7 @@ void plan_starts::find_classes() {
     // Of a tensor: its place in its layer (of its micro-batch and stage), so that layers need not be compared.
     std::vector<uint32_t> place(count, 0);
     for (uint32_t t = 1; t < count; ++t) {
-        const step_tensor &a = model_.tensors[t - 1];
-        const step_tensor &b = model_.tensors[t];
-        const bool same_layer = a.layer == b.layer && a.micro_batch == b.micro_batch && a.stage == b.stage;
-        place[t] = same_layer ? place[t - 1] + 1 : 0;
+        place[t] = same_layer(model_.tensors[t - 1], model_.tensors[t]) ? place[t - 1] + 1 : 0;
     }
     const auto key = [&](uint32_t t) {
         const step_tensor &x = model_.tensors[t];
@@ -111,16 +116,25 @@ void plan_starts::sort_by_density() {
 void plan_starts::find_lives() {
     const size_t count = model_.tensors.size();
     std::vector<uint32_t> produced(count, 0), used(count, k_no_index), released(count, k_no_index);
+    std::vector<uint32_t> first_use(count, k_no_index);  // event
     uint32_t call = 0;
-    for (const step_event &e : model_.events) {
+    for (uint32_t i = 0; i < model_.events.size(); ++i) {
+        const step_event &e = model_.events[i];
         if (e.what == step_event_kind::produce) {
             produced[e.tensor] = call++;
         } else if (e.what == step_event_kind::use) {
             used[e.tensor] = std::min(used[e.tensor], call++);
+            first_use[e.tensor] = std::min(first_use[e.tensor], i);
         } else if (e.what == step_event_kind::release) {
             released[e.tensor] = call++;
         }
     }
+    for (uint32_t t = 0; t < count; ++t) {
+        place_.push_back(std::min(model_.tensors[t].recompute_at, first_use[t]));
+        by_place_.push_back(t);
+    }
+    std::stable_sort(by_place_.begin(), by_place_.end(),
+                     [this](uint32_t a, uint32_t b) { return place_[a] < place_[b]; });
     uint32_t last_produce = 0;
     uint32_t first_release = call;
     for (size_t t = 0; t < count; ++t) {
@@ -163,32 +177,29 @@ bool plan_starts::keep_within(uint32_t tensor, uint64_t limit_bytes, std::vector
     return true;
 }
 
-void plan_starts::build(const plan_start &start, plan &p) const {
-    p.staging_bytes = start.staging_bytes;
-    p.placement.assign(model_.tensors.size(), tensor_placement::offload);
-    const std::vector<uint32_t> &density = by_density_[start.order];
-    const auto recompute = [&] {
-        uint32_t left = start.recomputed;
-        for (auto t = density.begin(); t != density.end() && left != 0; ++t) {
-            if (p.placement[*t] == tensor_placement::offload) {
-                p.placement[*t] = tensor_placement::recompute;
-                --left;
-            }
-        }
-    };
-    if (!start.kept_first) {
-        recompute();
-    }
-    std::vector<uint64_t> kept(spans_, 0);
+void plan_starts::keep(const plan_start &start, uint64_t limit_bytes, std::vector<uint64_t> &kept, plan &p) const {
     for (const uint32_t t : start.kept_spread ? by_spread_ : by_reuse_) {
-        const step_tensor &tensor = model_.tensors[t];
-        if (p.placement[t] == tensor_placement::offload && tensor.can_keep &&
-            keep_within(t, start.kept_limit_bytes, kept)) {
+        if (p.placement[t] == tensor_placement::offload && model_.tensors[t].can_keep &&
+            keep_within(t, limit_bytes, kept)) {
             p.placement[t] = tensor_placement::keep;
         }
     }
-    if (start.kept_first) {
-        recompute();
+}
+
+void plan_starts::build(const plan_start &start, plan &p) const {
+    p.staging_bytes = start.staging_bytes;
+    p.placement.assign(model_.tensors.size(), tensor_placement::offload);
+    std::vector<uint64_t> kept(spans_, 0);
+    keep(start, std::min(start.kept_first_bytes, start.kept_limit_bytes), kept, p);
+    uint32_t left = start.recomputed;
+    for (const uint32_t t : by_density_[start.order]) {
+        if (left != 0 && p.placement[t] == tensor_placement::offload) {
+            p.placement[t] = tensor_placement::recompute;
+            --left;
+        }
+    }
+    if (start.kept_first_bytes < start.kept_limit_bytes) {
+        keep(start, start.kept_limit_bytes, kept, p);
     }
     for (uint32_t t = 0; t < p.placement.size(); ++t) {
         const step_tensor &tensor = model_.tensors[t];
@@ -198,6 +209,30 @@ void plan_starts::build(const plan_start &start, plan &p) const {
                                                   : tensor_placement::offload;
         }
     }
+}
+
+uint64_t plan_starts::fixed_peak_bytes(const plan &p) const {
+    uint64_t held_bytes = 0;
+    uint64_t most_bytes = 0;
+    size_t next_place = 0;
+    for (uint32_t i = 0; i < model_.events.size(); ++i) {
+        for (; next_place < by_place_.size() && place_[by_place_[next_place]] <= i; ++next_place) {
+            const uint32_t t = by_place_[next_place];
+            held_bytes += p.placement[t] == tensor_placement::recompute ? model_.tensors[t].size_bytes : 0;
+        }
+        const step_event &e = model_.events[i];
+        if (e.what == step_event_kind::produce) {
+            const uint64_t size_bytes = model_.tensors[e.tensor].size_bytes;
+            most_bytes = std::max(most_bytes, held_bytes + size_bytes);
+            held_bytes += p.placement[e.tensor] == tensor_placement::keep ? size_bytes : 0;
+        } else if (e.what == step_event_kind::release) {
+            most_bytes = std::max(most_bytes, held_bytes);
+            const bool there = p.placement[e.tensor] == tensor_placement::keep ||
+                               (p.placement[e.tensor] == tensor_placement::recompute && place_[e.tensor] <= i);
+            held_bytes -= there ? model_.tensors[e.tensor].size_bytes : 0;
+        }
+    }
+    return most_bytes;
 }
 
 uint64_t plan_starts::used_at_once_bytes(const plan &p) const {

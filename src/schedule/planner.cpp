@@ -13,6 +13,8 @@ namespace ebb {
 
 namespace {
 
+constexpr int k_kicks = 24;
+
 // One planning: starts, then the best of them improved.
 class planning {
 public:
@@ -25,7 +27,7 @@ public:
           search_(model, judge, budget, starts_.classes()),
           family_(model, budget, bound_, starts_, search_) {
         const auto events = static_cast<double>(std::max<size_t>(model.events.size(), 1));
-        allowed_ = effort * (400 + 1.5e6 / events);
+        allowed_ = effort * (300 + 1.5e6 / events);
     }
 
     // With a plan that is known to fit, if there is one.
@@ -41,9 +43,12 @@ public:
             family_.offer(*known);
         }
         if (!search_.met()) {
-            family_.run(allowed_ / 3);
+            family_.run(allowed_ / 2);
             for (plan_search::candidate &c : family_.elites()) {
                 search_.improve(c);
+            }
+            for (int i = 0; i < k_kicks && !search_.over() && std::isfinite(search_.best().step_ns); ++i) {
+                search_.kick();
             }
         }
         p.feasible = std::isfinite(search_.best().step_ns);

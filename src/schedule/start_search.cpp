@@ -66,14 +66,16 @@ void start_search::add_points(uint32_t recomputed, bool coarse, bool promising) 
             p.what.order = order;
             for (uint64_t spare = 0; spare < 3; ++spare) {
                 p.spare_bytes = spare * starts_.largest_bytes();
-                for (const uint32_t kept : {0U, 1U, 2U, 3U}) {
-                    p.what.kept_first = kept % 2 == 0;
-                    p.what.kept_spread = kept >= 2;
-                    if (p.what.kept_spread && !staged_) {
+                for (const bool spread : {false, true}) {
+                    p.what.kept_spread = spread;
+                    if (spread && !staged_) {
                         break;  // in one pool the latest are best kept
                     }
-                    p.coarse = f < k_coarse_factors && (promising || (coarse && order == 0 && spare < 2));
-                    points_.push_back(p);
+                    for (const uint64_t first : kept_first_choices()) {
+                        p.what.kept_first_bytes = first;
+                        p.coarse = f < k_coarse_factors && (promising || (coarse && order == 0 && spare < 2));
+                        points_.push_back(p);
+                    }
                 }
             }
         }
@@ -95,10 +97,12 @@ void start_search::try_listed(bool coarse, double evaluations) {
 void start_search::climb() {
     uint32_t step = std::max(1U, starts_.recomputable() / k_coarse_counts / 2);
     double part = 0.5;
+    bool moved = true;  // since the variants were tried
     while (std::isfinite(best_ns_) && !search_.over() && search_.spent() < last_) {
-        bool better = climb_variants();
-        better |= climb_count(step);
-        better |= climb_memory(part);
+        bool better = moved && climb_variants();
+        moved = climb_count(step);
+        moved |= climb_memory(part);
+        better |= moved;
         if (!better && step == 1 && part < 0.1) {
             return;
         }
@@ -145,14 +149,14 @@ bool start_search::climb_variants() {
         p.what.order = order;
         better |= order != from.what.order && try_point(p);
     }
-    for (const bool spread : {false, true}) {
+    for (const uint64_t first : kept_first_choices()) {
         point p = best_;
-        p.what.kept_first = !p.what.kept_first;
-        better |= try_point(p);
-        p = best_;
-        p.what.kept_spread = spread;
-        better |= spread != best_.what.kept_spread && try_point(p);
+        p.what.kept_first_bytes = first;
+        better |= first != best_.what.kept_first_bytes && try_point(p);
     }
+    point p = best_;
+    p.what.kept_spread = !p.what.kept_spread;
+    better |= try_point(p);
     return better;
 }
 
@@ -168,6 +172,19 @@ void start_search::size_staging(point &p) {
     p.what.staging_bytes = static_cast<uint64_t>(used * p.staging_factor);
 }
 
+// What kept and recomputed tensors hold at once is known without an evaluation.
+void start_search::build_within(point &p) {
+    const uint64_t limit_bytes = pool_bytes_ - std::min(pool_bytes_, p.what.staging_bytes);
+    for (int i = 0; i < k_repairs; ++i) {
+        starts_.build(p.what, scratch_);
+        const uint64_t peak_bytes = starts_.fixed_peak_bytes(scratch_);
+        if (peak_bytes <= limit_bytes || p.what.kept_limit_bytes == 0) {
+            return;
+        }
+        p.what.kept_limit_bytes -= std::min(p.what.kept_limit_bytes, peak_bytes - limit_bytes);
+    }
+}
+
 // What does not fit keeps less, or stages more. True: the best so far.
 bool start_search::try_point(const point &tried) {
     point p = tried;
@@ -175,7 +192,7 @@ bool start_search::try_point(const point &tried) {
     const uint64_t apart_bytes = p.what.staging_bytes + p.spare_bytes;
     p.what.kept_limit_bytes = pool_bytes_ - std::min(pool_bytes_, apart_bytes);
     for (int i = 0; i < k_repairs; ++i) {
-        starts_.build(p.what, scratch_);
+        build_within(p);
         const double step_ns = search_.offer(scratch_);
         if (std::isfinite(step_ns)) {
             remember(step_ns, scratch_);

@@ -2,6 +2,7 @@
 // a few points, then uphill from the best of them, then all. The best distinct plans of it are what moves improve.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -42,6 +43,11 @@ private:
     [[nodiscard]] bool climb_variants();
     bool try_point(const point &p);
     void size_staging(point &p);
+    void build_within(point &p);
+    // How much is kept before recomputes are chosen: the layer whose backward comes first, all, or nothing.
+    [[nodiscard]] std::array<uint64_t, 3> kept_first_choices() const {
+        return {starts_.layer_bytes(), ~uint64_t{0}, 0};
+    }
     void remember(double step_ns, const plan &p);
 
     const plan_budget &budget_;
