@@ -125,6 +125,7 @@ void evaluator::derive_ops() {
 void evaluator::prepare(const plan &p, const plan_budget &budget) {
     EBB_CHECK(p.placement.size() == model_.tensors.size());
     plan_ = &p;
+    where_ = p.placement.data();
     const auto differs = [](const plan_link &a, const plan_link &b) {
         return a.bytes_per_second != b.bytes_per_second || a.latency_ns != b.latency_ns ||
                a.chunk_bytes != b.chunk_bytes;
@@ -140,6 +141,7 @@ void evaluator::prepare(const plan &p, const plan_budget &budget) {
     one_pool_ = budget.mode == memory_mode::one_pool;
     exact_slots_ = !one_pool_ && budget.exact_slots;
     if (exact_slots_) {
+        slot_of_.resize(size_bytes_.size());
         slots_.begin(p.staging_bytes);
     }
     host_limit_bytes_ = budget.host_bytes;
@@ -171,7 +173,7 @@ void evaluator::place_recomputes() {
     planned_recompute_ns_ = 0;
     std::fill(what_.begin(), what_.end(), tensor_state::absent);
     for (uint32_t t = static_cast<uint32_t>(place_.size()); t-- > 0;) {
-        const bool recomputed = plan_->placement[t] == tensor_placement::recompute;
+        const bool recomputed = where_[t] == tensor_placement::recompute;
         place_[t] = recomputed ? recomputed_at_[t] : k_no_index;
         any_recompute_ |= recomputed;
     }
@@ -187,7 +189,7 @@ void evaluator::place_recomputes() {
         recompute_next_[t] = recompute_first_[place_[t]];
         recompute_first_[place_[t]] = t;
         for (const uint32_t from : inputs_of(t)) {
-            if (plan_->placement[from] == tensor_placement::recompute) {
+            if (where_[from] == tensor_placement::recompute) {
                 place_[from] = std::min(place_[from], place_[t]);
             }
         }
@@ -197,7 +199,7 @@ void evaluator::place_recomputes() {
 void evaluator::list_uses() {
     uses_.clear();
     const auto add = [this](uint32_t at, uint32_t t) {
-        if (plan_->placement[t] == tensor_placement::offload) {
+        if (where_[t] == tensor_placement::offload) {
             uses_.push_back({at, t, false});
         }
     };
@@ -229,9 +231,9 @@ void evaluator::sum_fixed_part() {
         uint64_t in_the_making = 0;
         const uint32_t t = ops_[at].tensor;
         if (ops_[at].what == op_kind::produce) {
-            (plan_->placement[t] == tensor_placement::keep ? held : in_the_making) += size_bytes_[t];
-        } else if (ops_[at].what == op_kind::release && plan_->placement[t] != tensor_placement::offload) {
-            const bool there = plan_->placement[t] == tensor_placement::keep || place_[t] != k_no_index;
+            (where_[t] == tensor_placement::keep ? held : in_the_making) += size_bytes_[t];
+        } else if (ops_[at].what == op_kind::release && where_[t] != tensor_placement::offload) {
+            const bool there = where_[t] == tensor_placement::keep || place_[t] != k_no_index;
             held -= there ? size_bytes_[t] : 0;
         }
         fixed_part_[at] = held + in_the_making;
@@ -312,7 +314,7 @@ inline bool evaluator::run_call(uint32_t at) {
             return false;
         }
     } else if (o.what == op_kind::use) {
-        if (plan_->placement[o.tensor] == tensor_placement::offload && !use(o.tensor)) {
+        if (where_[o.tensor] == tensor_placement::offload && !use(o.tensor)) {
             return false;
         }
     } else if (o.what == op_kind::done) {
@@ -333,9 +335,9 @@ inline bool evaluator::produce(const op &o) {
     if (held_bytes_ > pool_bytes_) {
         return fail(held_bytes_ - pool_bytes_);
     }
-    if (plan_->placement[t] == tensor_placement::keep) {
+    if (where_[t] == tensor_placement::keep) {
         what_[t] = tensor_state::held;
-    } else if (plan_->placement[t] == tensor_placement::recompute) {
+    } else if (where_[t] == tensor_placement::recompute) {
         held_bytes_ -= size_bytes;
     } else {
         d2h_at_ns_ = std::max(d2h_at_ns_, compute_at_ns_) + d2h_ns_[t];
@@ -378,7 +380,7 @@ inline bool evaluator::use(uint32_t t) {
 }
 
 inline void evaluator::end_claim(uint32_t t) {
-    if (plan_->placement[t] != tensor_placement::offload) {
+    if (where_[t] != tensor_placement::offload) {
         return;
     }
     state &s = states_[t];
@@ -401,7 +403,7 @@ inline void evaluator::release(uint32_t t) {
         held_bytes_ -= size_bytes_[t];
     }
     what_[t] = tensor_state::absent;
-    host_bytes_ -= plan_->placement[t] == tensor_placement::offload ? size_bytes_[t] : 0;
+    host_bytes_ -= where_[t] == tensor_placement::offload ? size_bytes_[t] : 0;
 }
 
 // ---------------------------------------------------------------------------------------------------- recompute --
@@ -410,7 +412,7 @@ bool evaluator::recompute_here(uint32_t at) {
     for (uint32_t t = recompute_first_[at]; t != k_no_index; t = recompute_next_[t]) {
         at_ = at - 1;
         for (const uint32_t from : inputs_of(t)) {
-            if (plan_->placement[from] == tensor_placement::offload && !use(from)) {
+            if (where_[from] == tensor_placement::offload && !use(from)) {
                 return false;
             }
         }
@@ -424,7 +426,7 @@ bool evaluator::recompute_here(uint32_t at) {
         compute_at_ns_ += recompute_ns_[t];
         result_.recompute_ns += recompute_ns_[t];
         for (const uint32_t from : inputs_of(t)) {
-            if (plan_->placement[from] == tensor_placement::offload) {
+            if (where_[from] == tensor_placement::offload) {
                 end_claim(from);
             }
         }
@@ -547,7 +549,7 @@ bool evaluator::take_slot(uint32_t t) {
     }
     const std::optional<slot_replay::slot> slot = slots_.allocate(size_bytes_[t]);
     if (slot.has_value()) {
-        states_[t].slot = *slot;
+        slot_of_[t] = *slot;
     }
     return slot.has_value();
 }
@@ -560,7 +562,7 @@ inline void evaluator::copy_in(uint32_t t) {
         hold(size_bytes);
         moving_bytes_ += size_bytes;
     } else if (exact_slots_) {
-        free_at_ns = s.slot.free_at_ns;
+        free_at_ns = slot_of_[t].free_at_ns;
         staged_bytes_ += size_bytes;
     } else {
         // The bytes that have been free for longest.
@@ -609,7 +611,7 @@ inline void evaluator::free_slot(uint32_t t) {
         staged_bytes_ -= size_bytes;
         const double at_ns = std::max(compute_at_ns_, states_[t].h2d_end_ns);
         if (exact_slots_) {
-            slots_.free(states_[t].slot.segment, at_ns);
+            slots_.free(slot_of_[t].segment, at_ns);
         } else {
             freed_.push_back({size_bytes, at_ns});
         }
@@ -691,7 +693,7 @@ void evaluator::forecast() {
 
 inline void evaluator::forecast_call(const op &o) {
     const uint32_t t = o.tensor;
-    const tensor_placement where = plan_->placement[t];
+    const tensor_placement where = where_[t];
     if (o.what == op_kind::produce && where != tensor_placement::recompute) {
         forecast_held_bytes_ += size_bytes_[t];
         if (where == tensor_placement::offload) {

@@ -98,7 +98,6 @@ private:
     struct state {
         double d2h_end_ns = 0;
         double h2d_end_ns = 0;
-        slot_replay::slot slot;           // with exact slots
         uint32_t first_use = k_no_index;  // index into uses_
         uint32_t expected = 0;            // later uses that the prefetch has passed since the slot is there
         uint32_t claims = 0;
@@ -168,6 +167,7 @@ private:
     uint32_t last_produce_ = 0;  // op
     // Of the plan and the budget; only the values change.
     const plan *plan_ = nullptr;
+    const tensor_placement *where_ = nullptr;  // of the plan, by tensor
     plan_order *order_ = nullptr;
     plan_link d2h_, h2d_;
     std::vector<double> d2h_ns_, h2d_ns_;                     // by tensor
@@ -188,7 +188,8 @@ private:
     std::vector<uint32_t> pending_;   // sources, oldest first; those that left are skipped
     std::vector<freed_bytes> freed_;
     slot_replay slots_;
-    sliding_maximum reserve_;  // of fixed_part_ between now and the prefetch's use
+    std::vector<slot_replay::slot> slot_of_;  // by tensor, with exact slots
+    sliding_maximum reserve_;                 // of fixed_part_ between now and the prefetch's use
     size_t pending_head_ = 0, freed_head_ = 0;
     uint32_t window_ = 0, next_use_ = 0;  // indices into uses_
     uint32_t at_ = 0;
