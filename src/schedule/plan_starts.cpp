@@ -54,9 +54,10 @@ void plan_starts::find_classes() {
     std::vector<uint32_t> sorted(count);
     std::iota(sorted.begin(), sorted.end(), 0U);
     std::stable_sort(sorted.begin(), sorted.end(), [&](uint32_t a, uint32_t b) {
-        const auto x = key(a);
-        const auto y = key(b);
-        return x < y || (x == y && model_.tensors[a].size_bytes < model_.tensors[b].size_bytes);
+        const step_tensor &x = model_.tensors[a];
+        const step_tensor &y = model_.tensors[b];
+        return std::make_tuple(key(a), x.size_bytes, x.recompute_ns) <
+               std::make_tuple(key(b), y.size_bytes, y.recompute_ns);
     });
     for (const uint32_t t : sorted) {
         const step_tensor &x = model_.tensors[t];
@@ -84,9 +85,18 @@ void plan_starts::sort_by_density() {
             latest.push_back(t);
         }
     }
-    const auto denser = [this](uint32_t a, uint32_t b) {
-        return recompute_density(model_.tensors[a]) < recompute_density(model_.tensors[b]);
-    };
+    // That of their class, so that layers which measured a little differently are equal.
+    std::vector<double> density(model_.tensors.size(), 0);
+    for (const std::vector<uint32_t> &members : classes_) {
+        double sum = 0;
+        for (const uint32_t t : members) {
+            sum += recompute_density(model_.tensors[t]);
+        }
+        for (const uint32_t t : members) {
+            density[t] = sum / static_cast<double>(members.size());
+        }
+    }
+    const auto denser = [&density](uint32_t a, uint32_t b) { return density[a] < density[b]; };
     std::stable_sort(latest.begin(), latest.end(), denser);
     by_density_[1] = by_density_[2] = latest;
     for (size_t from = 0; from < latest.size();) {

@@ -246,6 +246,22 @@ TEST(evaluator, host_memory_is_a_limit) {
     EXPECT_TRUE(evaluated(three_layers(), plan_of("ook"), b).feasible);
 }
 
+TEST(evaluator, a_search_is_told_early_what_is_too_slow) {
+    const step_builder s = three_layers();
+    const plan_budget b = budget_of(20, 0.8, 0.8);
+    evaluator e(s.model);
+    const evaluation *found = e.evaluate_below(plan_of("okk"), b, 36.5);
+    ASSERT_NE(found, nullptr);
+    EXPECT_DOUBLE_EQ(found->step_ns, 36);
+    EXPECT_DOUBLE_EQ(e.share_run(), 1);
+    EXPECT_EQ(e.evaluate_below(plan_of("okk"), b, 36), nullptr);
+    EXPECT_EQ(e.evaluate_below(plan_of("okk"), b, 32), nullptr);  // 3 exposed in forward are too many
+    EXPECT_LT(e.share_run(), 0.5);
+    EXPECT_EQ(e.evaluate_below(plan_of("okk"), b, 30), nullptr);
+    EXPECT_DOUBLE_EQ(e.share_run(), 0);
+    EXPECT_EQ(e.evaluate_below(plan_of("kkk"), b, 100), nullptr);  // does not fit
+}
+
 TEST(evaluator, allocates_nothing_once_warm) {
     const step_builder s = three_layers();
     const plan p = plan_of("oko");
