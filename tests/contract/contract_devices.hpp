@@ -6,6 +6,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -70,6 +71,7 @@ inline host_device &add_host(device_stack &stack, const host_device_options &opt
 struct contract_case {
     std::string name;
     std::function<device_stack()> make;
+    bool warms_up = true;                     // allocates nothing on the heap once warm, but for this:
     uint64_t heap_allocations_per_block = 0;  // of alloc_device when warm: records of address space, or of a trace
     bool moves_bytes = true;                  // memory is real and copies copy
     bool checks_arguments = true;             // streams, events and pointers that cannot be right are refused
@@ -111,12 +113,13 @@ inline sim_machine contract_machine() {
     return machine;
 }
 
-inline contract_case contract_case_on_sim() {
+// With a seed, in checking mode.
+inline contract_case contract_case_on_sim(std::string name, std::optional<uint64_t> checking_seed) {
     contract_case sim;
-    sim.name = "sim";
-    sim.make = [] {
+    sim.name = std::move(name);
+    sim.make = [checking_seed] {
         device_stack stack;
-        auto &added = stack.add<sim_device>(contract_machine());
+        auto &added = stack.add<sim_device>(contract_machine(), checking_seed);
         stack.block = [&added](stream_id stream) {
             const result<sim_device::gate> gate = added.stand(stream);
             EXPECT_TRUE(gate.ok());
@@ -163,7 +166,19 @@ inline std::vector<contract_case> contract_cases() {
     null.moves_bytes = false;
     null.checks_arguments = false;
     null.knows_events = false;
-    return {host, null, fault, trace, contract_case_on_sim()};
+    contract_case checking = contract_case_on_sim("sim_checking", 5);
+    checking.warms_up = false;  // what lies where is a map
+    return {host, null, fault, trace, contract_case_on_sim("sim", std::nullopt), checking};
+}
+
+inline std::vector<contract_case> contract_cases_that_warm_up() {
+    std::vector<contract_case> cases;
+    for (const contract_case &each : contract_cases()) {
+        if (each.warms_up) {
+            cases.push_back(each);
+        }
+    }
+    return cases;
 }
 
 }  // namespace ebb

@@ -7,7 +7,7 @@
 namespace ebb::test {
 namespace {
 
-constexpr uint64_t k_seeds = 400;
+constexpr uint64_t k_seeds = 300;
 
 TEST(checked_training, no_violation_in_any_world) {
     uint64_t reads = 0, prefetched = 0, on_demand = 0, forwarded = 0, no_slot = 0;

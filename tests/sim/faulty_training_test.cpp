@@ -8,7 +8,7 @@
 namespace ebb::test {
 namespace {
 
-constexpr uint64_t k_seeds = 300;
+constexpr uint64_t k_seeds = 200;
 
 struct fault_totals {
     uint64_t saves = 0, reads = 0, unread = 0, errors = 0, with_errors = 0;

@@ -225,20 +225,23 @@ void sim_checker::check_is_memory(access &a, const span_of_memory &range) {
 void sim_checker::check_against_active(access &a, sim_fault with_readers, sim_fault with_writers) {
     for (const access_id other : active_) {
         const access &b = accesses_[other];
-        for (const bool writers : {false, true}) {
-            for (const span_of_memory &theirs : writers ? b.writes : b.reads) {
-                for (const span_of_memory &ours : a.writes) {
-                    const uint64_t begin = std::max(ours.begin, theirs.begin);
-                    const uint64_t end = std::min(ours.end, theirs.end);
-                    if (begin < end) {
-                        sim_violation seen;
-                        seen.fault = writers ? with_writers : with_readers;
-                        seen.address = begin;
-                        seen.size_bytes = end - begin;
-                        seen.other = b.who;
-                        report(a, seen);
-                    }
-                }
+        report_overlaps(a, b.who, b.reads, with_readers);
+        report_overlaps(a, b.who, b.writes, with_writers);
+    }
+}
+
+void sim_checker::report_overlaps(access &a, const sim_operation &other, const std::vector<span_of_memory> &touched,
+                                  sim_fault fault) {
+    for (const span_of_memory &theirs : touched) {
+        for (const span_of_memory &ours : a.writes) {
+            sim_violation seen;
+            seen.fault = fault;
+            seen.address = std::max(ours.begin, theirs.begin);
+            const uint64_t end = std::min(ours.end, theirs.end);
+            if (seen.address < end) {
+                seen.size_bytes = end - seen.address;
+                seen.other = other;
+                report(a, seen);
             }
         }
     }

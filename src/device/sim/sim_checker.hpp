@@ -71,6 +71,8 @@ private:
     void end(access_id id);
     void land_copy(const access &a);
     void check_against_active(access &a, sim_fault with_readers, sim_fault with_writers);
+    void report_overlaps(access &a, const sim_operation &other, const std::vector<span_of_memory> &touched,
+                         sim_fault fault);
     void check_is_memory(access &a, const span_of_memory &range);
     [[nodiscard]] sim_operation active_operation(uint64_t number) const noexcept;
     void finish(access_id id);

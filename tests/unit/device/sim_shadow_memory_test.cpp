@@ -42,7 +42,7 @@ TEST(sim_shadow_memory, a_part_knows_its_position_in_the_whole) {
 
 TEST(sim_shadow_memory, chunks_that_follow_each_other_become_one_range) {
     shadow_memory memory;
-    for (const uint64_t chunk : {2, 0, 1, 3}) {
+    for (const uint64_t chunk : {2U, 0U, 1U, 3U}) {
         memory.set(chunk * 100, chunk * 100 + 100, {state::tagged, 7, chunk * 100});
     }
     EXPECT_EQ(memory.ranges(), 1U);
