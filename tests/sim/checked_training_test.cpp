@@ -10,7 +10,7 @@ namespace {
 constexpr uint64_t k_seeds = 300;
 
 TEST(checked_training, no_violation_in_any_world) {
-    uint64_t reads = 0, prefetched = 0, on_demand = 0, forwarded = 0, no_slot = 0;
+    uint64_t reads = 0, prefetched = 0, on_demand = 0, forwarded = 0, no_slot = 0, recomputed = 0, planned = 0;
     for (uint64_t seed = 0; seed < k_seeds; ++seed) {
         const sim_world world = sim_world_maker(seed).make();
         const sim_outcome run = sim_training(world, seed).run();
@@ -22,6 +22,8 @@ TEST(checked_training, no_violation_in_any_world) {
         on_demand += run.stats.reloads_on_demand;
         forwarded += run.stats.forwarded_count;
         no_slot += run.stats.no_slot_count;
+        recomputed += run.recomputed;
+        planned += run.planned;
     }
     // The worlds reach what they are meant to reach.
     EXPECT_GT(reads, k_seeds * 50);
@@ -29,6 +31,8 @@ TEST(checked_training, no_violation_in_any_world) {
     EXPECT_GT(on_demand, k_seeds * 5);
     EXPECT_GT(forwarded, k_seeds * 5);
     EXPECT_GT(no_slot, k_seeds / 2);
+    EXPECT_GT(recomputed, k_seeds * 2);
+    EXPECT_GT(planned, k_seeds);
 }
 
 TEST(checked_training, the_same_seed_is_the_same_run) {

@@ -23,7 +23,9 @@ struct sim_outcome {
     uint64_t violation_count = 0;
     uint64_t saves = 0;
     uint64_t reads = 0;
-    uint64_t unread = 0;  // the runtime said that it could not bring them
+    uint64_t recomputed = 0;
+    uint64_t planned = 0;  // not offloaded, by a plan's choice
+    uint64_t unread = 0;   // the runtime said that it could not bring them
     uint64_t errors = 0;
     uint64_t waits = 0;
     uint64_t log_hash = 0;
@@ -206,11 +208,12 @@ private:
         args.stage = p.stage;
         args.storage_id = like.has_view ? tag : 0;
         args.storage_version = 1;
-        args.flags = like.recomputed ? uint32_t{EBB_OFFLOAD_CAN_RECOMPUTE} : 0;
+        args.flags = like.recomputed || like.may_be_recomputed ? uint32_t{EBB_OFFLOAD_CAN_RECOMPUTE} : 0;
+        args.recompute_cost_ns = like.recompute_ns;
         args.placement = like.recomputed ? EBB_PLACE_RECOMPUTE : like.kept ? EBB_PLACE_KEEP : EBB_PLACE_BY_POLICY;
         s.held = like.has_view ? 2 : 1;
         saved made{0, &like, like.size_bytes, tag, 0};
-        if (like.recomputed && like.from_the_one_before && !saves.empty() && !saves.back().like->recomputed) {
+        if (args.flags != 0 && like.from_the_one_before && !saves.empty()) {
             made.inputs.push_back(saves.back());
             args.recompute_from = &made.inputs.front().activation;
             args.recompute_from_count = 1;
@@ -263,6 +266,8 @@ private:
             return false;
         }
         made.activation = info.activation;
+        const bool computed_again = info.placement == EBB_PLACE_RECOMPUTE && !made.like->recomputed;
+        outcome_.planned += info.reason == EBB_REASON_PLAN || computed_again ? 1 : 0;
         return true;
     }
 
@@ -354,7 +359,11 @@ private:
     }
 
     void recompute(const saved &s, stream_id consumer) {
-        told(ebb_recompute_begin(runtime_, s.size_bytes));
+        // An input may have to be computed again itself: only the outermost one is marked.
+        if (recomputing_++ == 0) {
+            told(ebb_recompute_begin(runtime_, s.size_bytes));
+        }
+        ++outcome_.recomputed;
         std::byte *own = pool_->alloc(consumer, s.size_bytes);
         for (const saved &input : s.inputs) {
             read_back(input);
@@ -362,7 +371,9 @@ private:
         launch(consumer, {}, {{own, s.size_bytes, s.tag}});
         expect(consumer, own, s);
         pool_->free(consumer, own, s.size_bytes);
-        told(ebb_recompute_end(runtime_));
+        if (--recomputing_ == 0) {
+            told(ebb_recompute_end(runtime_));
+        }
     }
 
     void expect(stream_id stream, const void *data, const saved &s) {
@@ -447,6 +458,7 @@ private:
     std::map<key, std::vector<saved>> live_;
     uint64_t tag_ = 0;
     bool skip_next_save_ = false;
+    uint32_t recomputing_ = 0;
     sim_outcome outcome_;
 };
 

@@ -20,6 +20,8 @@ struct sim_tensor {
     bool thread_is_home = false;  // its memory goes back to the host, not to a stream's pool
     bool has_view = false;        // a part of it is saved again under the same storage
     bool recomputed = false;
+    bool may_be_recomputed = false;  // by the plan's choice
+    uint64_t recompute_ns = 0;
     bool from_the_one_before = false;  // which recomputing reads
     bool staged = false;               // copied through the runtime's own memory
     bool kept = false;
@@ -96,8 +98,10 @@ private:
             t.thread_is_home = one_in(8);
             t.has_view = t.size_bytes >= 1024 && !t.thread_is_home && one_in(5);
             t.recomputed = !t.has_view && one_in(8);
+            t.may_be_recomputed = !t.has_view && one_in(3);
+            t.recompute_ns = below(1'000'000);
             t.from_the_one_before = one_in(2);
-            t.staged = !t.has_view && !t.recomputed && !t.thread_is_home && one_in(8);
+            t.staged = !t.has_view && !t.recomputed && !t.may_be_recomputed && !t.thread_is_home && one_in(8);
             t.kept = one_in(10);
             t.used_beside = one_in(5);
             t.read_beside = one_in(8);
@@ -144,6 +148,10 @@ private:
         o.verify = one_in(6);
         o.keep_last = one_in(4) ? 1 + below(3) : 0;
         const uint64_t depths[] = {k_automatic, k_automatic, k_none_bytes, k_one_layer, 2 * largest_bytes};
+        if (one_in(3)) {
+            o.policy = "auto";
+            w.steps = 12;  // plans are made from three steps' times
+        }
         o.prefetch_bytes = depths[below(5)];
         const uint64_t caps[] = {k_automatic, k_automatic, k_none_bytes, largest_bytes};
         o.source_bytes = caps[below(4)];
