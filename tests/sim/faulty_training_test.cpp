@@ -8,7 +8,7 @@
 namespace ebb::test {
 namespace {
 
-constexpr uint64_t k_seeds = 200;
+constexpr uint64_t k_seeds = 120;
 
 struct fault_totals {
     uint64_t saves = 0, reads = 0, unread = 0, errors = 0, with_errors = 0;
@@ -77,7 +77,7 @@ TEST(faulty_training, everything_at_once) {
 
 TEST(faulty_training, one_copy_after_the_other_is_refused) {
     const sim_world world = sim_world_maker(10).make();
-    for (uint64_t nth = 1; nth <= 100; ++nth) {
+    for (uint64_t nth = 1; nth <= 60; ++nth) {
         sim_training_options how;
         how.may_fail = true;
         how.before_steps = [nth](sim_stack &stack) { stack.fault().refuse(call_kind::copy, nth); };
