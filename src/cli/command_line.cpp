@@ -5,8 +5,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <cmath>
+#include <sstream>
 
 #include "base/edit_distance.hpp"
 #include "base/quantity.hpp"
@@ -20,6 +20,26 @@ struct command_line::parser {
 };
 
 namespace {
+
+constexpr size_t k_help_width = 110;
+constexpr size_t k_help_column = 34;
+
+std::string wrapped_text(const std::string &text, size_t width) {
+    std::string lines;
+    std::istringstream words(text);
+    size_t used = 0;
+    for (std::string word; words >> word;) {
+        const bool fits = used == 0 || used + 1 + word.size() <= width;
+        lines += used == 0 ? "" : fits ? " " : "\n";
+        used = used == 0 || !fits ? word.size() : used + 1 + word.size();
+        lines += word;
+    }
+    return lines;
+}
+
+std::string help_text(const std::string &meaning) {
+    return wrapped_text(meaning, k_help_width - k_help_column);
+}
 
 // Thrown inside CLI11's parse(), which command_line::parse() catches.
 [[noreturn]] void refuse_value(const std::string &name, const std::string &value, const std::string &allowed) {
@@ -57,9 +77,11 @@ std::string nearest_of(const std::string &text, const std::vector<std::string> &
 }
 
 command_line::command_line(const std::string &name, const std::string &what_it_does)
-    : name_(name), group_("Options"), parser_(std::make_unique<parser>(name, what_it_does)) {
-    parser_->app.get_formatter()->column_width(34);
-    parser_->app.set_help_flag("-h,--help", "print this and exit");
+    : name_(name),
+      group_("Options"),
+      parser_(std::make_unique<parser>(name, wrapped_text(what_it_does, k_help_width))) {
+    parser_->app.get_formatter()->column_width(k_help_column);
+    parser_->app.set_help_flag();  // set last, so that --help does not begin with itself
 }
 
 command_line::~command_line() = default;
@@ -67,7 +89,7 @@ command_line::~command_line() = default;
 void command_line::option(const std::string &name, const std::string &type, const std::string &now,
                           const std::string &meaning, std::function<void(const std::string &)> read) {
     CLI::Option *added = parser_->app.add_option_function<std::string>(
-        name, [read](const std::string &value) { read(value); }, meaning);
+        name, [read](const std::string &value) { read(value); }, help_text(meaning));
     added->group(group_)->type_name(type)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     if (!now.empty()) {
         added->default_str(now);
@@ -79,7 +101,7 @@ void command_line::positional(const std::string &name, std::string &to, const st
 }
 
 void command_line::flag(const std::string &name, bool &to, const std::string &meaning) {
-    parser_->app.add_flag(name, to, meaning)->group(group_);
+    parser_->app.add_flag(name, to, help_text(meaning))->group(group_);
 }
 
 void command_line::text(const std::string &name, std::string &to, const std::string &type, const std::string &meaning) {
@@ -150,6 +172,7 @@ std::string command_line::complaint_about(const std::string &argument) const {
 }
 
 std::optional<int> command_line::parse(const std::vector<std::string> &arguments, terminal &io) {
+    parser_->app.set_help_flag("-h,--help", "print this and exit")->group(group_);
     try {
         parser_->app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
         return std::nullopt;

@@ -37,10 +37,10 @@ struct plan_outcome {
 
 constexpr const char *k_plan_examples =
     "  ebb plan --model llama-3.1-405b --micro-batch 2 --sequence 8192 --shards 128 --format fp4\n"
-    "  ebb plan --model llama-3.1-405b --sequence 8192 --shards 128 --device-bytes 120GiB --max-micro-batch\n"
+    "  ebb plan --model llama-3.1-405b --sequence 8192 --shards 128 --device-bytes 150GiB --max-micro-batch\n"
     "  ebb plan --machine h100-pcie5 --model ./recorded.json --device-bytes 40GiB --out plan.json\n"
     "  ebb plan --model deepseek-v3-671b --micro-batch 8 --shards 128 \\\n"
-    "      --policy query_wa_proj=offload,kv_wa_proj=offload,moe_mlpwi_0=offload,moe_mlpwi_1=offload\n";
+    "      --policy query_wa_proj=offload,kv_wa_proj=offload,mlpwi_*=offload,moe_mlpwi_*=offload\n";
 
 planned plan_of(const workload &w, double effort) {
     return planner(w.step.model, {effort}).make(w.budget);
@@ -105,15 +105,10 @@ void add_plan_row(const std::string &name, const evaluation &e, const workload &
                in_gib(e.host_peak_bytes), in_ms(exposed_ns), in_ms(e.recompute_ns), ""});
 }
 
-std::string fixed_parts_text(const workload &w, uint64_t peak_bytes) {
-    std::string text = "device peak:";
-    for (const named_bytes &part : w.step.fixed_parts) {
-        text += fmt::format(" {} {} GiB,", part.name, in_gib(part.size_bytes));
-    }
-    if (w.step.fixed_parts.empty() && w.step.model.fixed_bytes != 0) {
-        text += fmt::format(" always held {} GiB,", in_gib(w.step.model.fixed_bytes));
-    }
-    return text + fmt::format(" the step's tensors {} GiB\n", in_gib(peak_bytes - w.step.model.fixed_bytes));
+std::vector<named_bytes> peak_parts(const workload &w, uint64_t peak_bytes) {
+    std::vector<named_bytes> parts = fixed_parts_of(w);
+    parts.push_back({"the step's tensors", peak_bytes - w.step.model.fixed_bytes});
+    return parts;
 }
 
 std::string plan_text(const plan_outcome &o, const workload &w) {
@@ -136,7 +131,6 @@ std::string plan_text(const plan_outcome &o, const workload &w) {
     text += fmt::format(
         "\ngap to the bound: {:.2f} %; exposed: waiting for room {} ms, for reloads {} ms, for collectives {} ms\n",
         100 * made.gap(), in_ms(e.exposed_d2h_ns), in_ms(e.exposed_h2d_ns), in_ms(e.exposed_collective_ns));
-    text += fixed_parts_text(w, e.device_peak_bytes);
     if (made.chosen.staging_bytes != 0) {
         text += fmt::format("staging: {} GiB of it\n", in_gib(made.chosen.staging_bytes));
     }
@@ -144,6 +138,7 @@ std::string plan_text(const plan_outcome &o, const workload &w) {
         fmt::format("worth of a little more: {:.4g} ms per GiB of device memory, {:.4g} ms per GB/s out, {:.4g} in\n",
                     o.prices.device_seconds_per_gib * 1e3, o.prices.d2h_seconds_per_gb_per_second * 1e3,
                     o.prices.h2d_seconds_per_gb_per_second * 1e3);
+    text += "\n" + parts_text(peak_parts(w, e.device_peak_bytes));
     return text + "\n" + placements_text(made.chosen, w.step.model);
 }
 
@@ -235,7 +230,7 @@ int plan_command(const arguments &args, terminal &io) {
         "and what no plan can beat.");
     plan_arguments a;
     a.model.declare(line, "Given one, what it saves is kept or offloaded, and the rest is recomputed.");
-    line.group("Options");
+    line.group("Search and output");
     line.flag("--max-micro-batch", a.max_micro_batch, "find the largest micro-batch that fits, and its plan");
     line.number("--effort", a.effort, 0.01, 1000, "more looks longer for a better plan");
     line.text("--out", a.out, "FILE", "write the plan, which ebb simulate --plan reads");

@@ -86,6 +86,9 @@ std::string where_text(const placement_group &g) {
 }  // namespace
 
 std::string shortage_text(const evaluation &e, const step_model &model) {
+    if (e.missing_bytes == 0) {
+        return "there is no such plan that fits";
+    }
     std::string where;
     if (e.missing_at < model.events.size() && model.events[e.missing_at].tensor != k_no_index) {
         where = " at " + model.tensors[model.events[e.missing_at].tensor].name;
@@ -135,6 +138,21 @@ ordered_json workload_json(const workload &w) {
     all["device_budget_gib"] = to_gib(w.budget.device_bytes);
     all["host_budget_gib"] = to_gib(w.budget.host_bytes);
     return all;
+}
+
+std::string parts_text(const std::vector<named_bytes> &parts) {
+    table_printer table({"<device peak by part", "GiB"});
+    for (const named_bytes &part : parts) {
+        table.add({part.name, fmt::format("{:.2f}", to_gib(part.size_bytes))});
+    }
+    return table.text();
+}
+
+std::vector<named_bytes> fixed_parts_of(const workload &w) {
+    const step_model &m = w.step.model;
+    return !w.step.fixed_parts.empty() ? w.step.fixed_parts
+           : m.fixed_bytes != 0        ? std::vector<named_bytes>{{"always held", m.fixed_bytes}}
+                                       : std::vector<named_bytes>{};
 }
 
 std::string placements_text(const plan &p, const step_model &model) {

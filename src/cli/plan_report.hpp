@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "cli/workload.hpp"
 #include "schedule/evaluator.hpp"
@@ -17,6 +18,9 @@ namespace ebb::cli {
 [[nodiscard]] nlohmann::ordered_json rate_json(const workload &w, double step_ns);
 [[nodiscard]] nlohmann::ordered_json evaluation_json(const evaluation &e, const workload &w);
 [[nodiscard]] nlohmann::ordered_json workload_json(const workload &w);
+
+[[nodiscard]] std::vector<named_bytes> fixed_parts_of(const workload &w);
+[[nodiscard]] std::string parts_text(const std::vector<named_bytes> &parts);
 
 // By the tensors' names without their layers.
 [[nodiscard]] std::string placements_text(const plan &p, const step_model &model);

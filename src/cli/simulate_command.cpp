@@ -28,8 +28,8 @@ struct simulate_arguments {
 constexpr const char *k_simulate_examples =
     "  ebb simulate --model llama-3.1-405b --micro-batch 2 --sequence 8192 --shards 128 --format fp4\n"
     "  ebb simulate --machine h100-pcie5 --model generic-dense --micro-batch 2 --shards 8 --policy offload\n"
-    "  ebb simulate --model deepseek-v3-671b --micro-batch 8 --shards 128 \\\n"
-    "      --policy query_wa_proj=offload,kv_wa_proj=offload,moe_mlpwi_0=offload,moe_mlpwi_1=offload\n"
+    "  ebb simulate --model deepseek-v3-671b --micro-batch 4 --shards 128 \\\n"
+    "      --policy query_wa_proj=offload,kv_wa_proj=offload,mlpwi_*=offload,moe_mlpwi_*=offload\n"
     "  ebb simulate --machine h100-pcie5 --model ./recorded.json --plan plan.json\n";
 
 class compared_table {
@@ -74,11 +74,7 @@ std::string simulated_table(const workload &w, const evaluation &e, const simula
 
 std::string simulation_text(const workload &w, const chosen_plan &chosen, const simulated_run &run) {
     std::string text = describe(w) + chosen.called + "\n\n" + simulated_table(w, chosen.predicted, run);
-    table_printer parts({"<device peak by part", "GiB"});
-    for (const named_bytes &part : run.device_peak_parts) {
-        parts.add({part.name, fmt::format("{:.2f}", to_gib(part.size_bytes))});
-    }
-    text += "\n" + parts.text() + "\nsteps, ms:";
+    text += "\n" + parts_text(run.device_peak_parts) + "\nsteps, ms:";
     for (const simulated_step &s : run.steps) {
         text += " " + in_ms(s.step_ns);
     }
@@ -164,7 +160,7 @@ int simulate_command(const arguments &args, terminal &io) {
     simulate_arguments a;
     constexpr uint64_t k_most_steps = 10'000;
     a.model.declare(line, "automatic: the planner's plan. Anything else is done as it says.");
-    line.group("Options");
+    line.group("Simulation and output");
     line.text("--plan", a.plan_path, "FILE", "a plan, as ebb plan --out writes it, instead of a policy");
     line.count("--steps", a.how.steps, 3, k_most_steps, "to play; figures are the mean without the first two");
     line.number("--jitter", a.how.jitter, 0, 0.9, "the work of each step takes up to that part more or less");

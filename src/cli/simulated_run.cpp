@@ -5,6 +5,7 @@
 #include <random>
 #include <utility>
 
+#include "cli/plan_report.hpp"
 #include "simulate/step_player.hpp"
 
 namespace ebb::cli {
@@ -18,23 +19,19 @@ class memory_watch {
 public:
     void look(step_player &player) {
         const ebb_statistics s = player.statistics();
-        const uint64_t held_bytes = s.device_held_bytes + player.recomputed_bytes();
         host_peak_bytes_ = std::max(host_peak_bytes_, s.pinned_used_bytes);
-        if (held_bytes <= held_bytes_) {
+        if (s.device_held_bytes <= held_bytes_) {
             return;
         }
-        held_bytes_ = held_bytes;
+        held_bytes_ = s.device_held_bytes;
         kept_bytes_ = s.kept_bytes;
         source_bytes_ = s.source_bytes;
-        reloaded_bytes_ = s.device_held_bytes - s.kept_bytes - s.source_bytes;
         recomputed_bytes_ = player.recomputed_bytes();
+        reloaded_bytes_ = s.device_held_bytes - s.kept_bytes - s.source_bytes - recomputed_bytes_;
     }
 
     void report(const workload &w, simulated_run &to) const {
-        to.device_peak_parts = w.step.fixed_parts;
-        if (to.device_peak_parts.empty()) {
-            to.device_peak_parts.push_back({"always held", w.step.model.fixed_bytes});
-        }
+        to.device_peak_parts = fixed_parts_of(w);
         const bool staged = w.budget.mode == memory_mode::staging;
         to.device_peak_parts.push_back({"kept tensors", kept_bytes_});
         to.device_peak_parts.push_back({"tensors on their way out", source_bytes_});

@@ -131,7 +131,7 @@ result<workload> make_workload(const model_arguments &a, policy_use use) {
         return named_failure("--model", model.why());
     }
     w.model = std::move(model).value();
-    w.title = w.model->title;
+    w.title = w.model->name;
     w.settings = a.settings;
     w.settings.policy = save_set_text(a);
     w.settings.fixed_save_set = use == policy_use::save_set && !a.is_automatic();
@@ -145,7 +145,7 @@ status set_micro_batch(workload &w, uint64_t micro_batch) {
 }
 
 std::string describe(const workload &w) {
-    std::string text = fmt::format("{} on {}", w.title, w.machine.title);
+    std::string text = fmt::format("{} on {}", w.title, w.machine.name);
     if (w.model) {
         const step_settings &s = w.settings;
         text += fmt::format(": {} x {} tokens", s.micro_batch, s.sequence);

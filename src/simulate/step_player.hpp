@@ -46,7 +46,7 @@ public:
     void slow_down(double factor) noexcept { factor_ = factor; }
 
     [[nodiscard]] ebb_statistics statistics();
-    // Of tensors that were computed again and are in use: the caller's memory, which the runtime does not count.
+    // Of tensors that were computed again and are in use: the caller's memory, a part of what the runtime counts.
     [[nodiscard]] uint64_t recomputed_bytes() const noexcept { return recomputed_bytes_; }
     [[nodiscard]] sim_device &device() noexcept { return *device_; }
     [[nodiscard]] ebb_runtime *runtime() noexcept { return runtime_; }
