@@ -8,6 +8,9 @@ install(TARGETS ebb EXPORT ebb-targets
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
         INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+if(EBB_BUILD_PROGRAM)
+  install(TARGETS ebb_program RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
 set(ebb_config_dir "${CMAKE_INSTALL_LIBDIR}/cmake/ebb")
 install(EXPORT ebb-targets NAMESPACE ebb:: DESTINATION "${ebb_config_dir}")
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/ebb-config.cmake.in"

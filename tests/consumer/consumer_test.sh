@@ -28,7 +28,7 @@ install_ebb() {
     if [ "$linkage" = static ]; then
         build="$work/ebb build"
         cmake -S "$source" -B "$build" "$@" -DBUILD_SHARED_LIBS=OFF -DEBB_BUILD_TESTS=OFF -DEBB_BUILD_EXAMPLES=OFF \
-            -DEBB_BUILD_BENCHMARKS=OFF
+            -DEBB_BUILD_BENCHMARKS=OFF -DEBB_BUILD_PROGRAM=OFF
         cmake --build "$build" --target ebb
     fi
     cmake --install "$build" --prefix "$work/prefix"

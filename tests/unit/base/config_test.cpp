@@ -102,7 +102,8 @@ TEST(config, every_option_is_read_from_its_variable) {
                  "EBB_LOG_LEVEL=debug",
                  "EBB_HOST_DEVICE_BYTES=512M",
                  "EBB_HOST_D2H_BYTES_PER_SECOND=12GB/s",
-                 "EBB_HOST_H2D_BYTES_PER_SECOND=1.5GB/s"};
+                 "EBB_HOST_H2D_BYTES_PER_SECOND=1.5GB/s",
+                 "EBB_RECORD=step.json"};
     ASSERT_EQ(w.entries.size(), k_option_count);
     const result<config> resolved = w.resolve();
     ASSERT_TRUE(resolved.ok()) << resolved.why().text();
@@ -123,6 +124,7 @@ TEST(config, every_option_is_read_from_its_variable) {
     EXPECT_EQ(c.sample_every, 1U);
     EXPECT_TRUE(c.verify);
     EXPECT_EQ(c.log_level, log_level::debug);
+    EXPECT_EQ(c.record, "step.json");
     EXPECT_EQ(c.host_device_bytes, 512U << 20U);
     EXPECT_EQ(c.host_d2h_bytes_per_second, 12'000'000'000U);
     EXPECT_EQ(c.host_h2d_bytes_per_second, 1'500'000'000U);

@@ -1,0 +1,185 @@
+// The recorded step and the plan, out of a runtime and into another: automatic mode seen through the C ABI, on the host
+// device.
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "capi_fixture.hpp"
+
+namespace ebb::test {
+namespace {
+
+using nlohmann::json;
+
+class plans : public capi_test {
+protected:
+    void SetUp() override {
+        capi_test::SetUp();
+        options_.policy = "auto";
+        options_.source_bytes = k_automatic;
+        options_.device_budget_bytes = 6 * k_size;
+        options_.prefetch_bytes = k_automatic;
+    }
+    static void collect(void *context, const char *text, uint64_t size_bytes) {
+        static_cast<std::string *>(context)->append(text, size_bytes);
+    }
+    json record() {
+        std::string text;
+        EBB_EXPECT_OK(ebb_record_export(runtime_, collect, &text));
+        return json::parse(text);
+    }
+    // A chain of layers; the bytes that come back are checked.
+    void train(int steps, int layers = 8) {
+        for (int s = 0; s < steps; ++s) {
+            EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+            std::vector<ebb_activation> saved;
+            std::vector<buffer *> from;
+            for (int l = 0; l < layers; ++l) {
+                from.push_back(&make_buffer());
+                saved.push_back(offload(*from.back(), ("layer." + std::to_string(l)).c_str()));
+            }
+            for (size_t l = saved.size(); l-- > 0;) {
+                reload_and_return(saved[l], *from[l]);
+                EBB_EXPECT_OK(ebb_release(runtime_, saved[l]));
+            }
+        }
+        EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+    }
+};
+
+TEST_F(plans, the_recorded_step_is_exported_with_names_and_then_with_times) {
+    open();
+    std::string text;
+    EBB_EXPECT_REFUSED(ebb_record_export(runtime_, collect, &text), EBB_WRONG_STATE, "no step is recorded");
+    train(1, 3);
+    const json first = record();
+    ASSERT_EQ(first["tensors"].size(), 3U);
+    EXPECT_EQ(first["tensors"][1]["name"], "layer.1");
+    EXPECT_EQ(first["tensors"][1]["bytes"], k_size);
+    const auto work = [](const json &r) {
+        return std::count_if(r["events"].begin(), r["events"].end(), [](const json &e) { return e[0] == "work"; });
+    };
+    EXPECT_EQ(work(first), 0) << "nothing is measured in the first step";
+    train(4, 3);
+    EXPECT_GT(work(record()), 0);
+}
+
+TEST_F(plans, a_plan_is_made_once_times_are_measured_and_is_followed) {
+    open();
+    train(1);
+    std::string text;
+    EBB_EXPECT_REFUSED(ebb_plan_export(runtime_, collect, &text), EBB_WRONG_STATE, "there is no plan");
+    train(6);
+    EBB_ASSERT_OK(ebb_plan_export(runtime_, collect, &text));
+    const json made = json::parse(text);
+    ASSERT_EQ(made["tensors"].size(), 8U);
+    uint64_t kept = 0;
+    for (const json &t : made["tensors"]) {
+        kept += t[3] == "keep" ? 1 : 0;
+    }
+    const ebb_statistics before = stats();
+    train(1);
+    const ebb_statistics after = stats();
+    EXPECT_EQ(after.kept_count - before.kept_count, kept);
+    EXPECT_EQ(after.offloaded_count - before.offloaded_count, 8 - kept);
+}
+
+TEST_F(plans, a_plan_is_imported_and_followed_from_the_next_step_on) {
+    open();
+    EBB_EXPECT_REFUSED(ebb_plan_import(runtime_, "{}", 2), EBB_WRONG_STATE, "no step is recorded");
+    train(1);
+    json wanted;
+    wanted["ebb_plan"] = 1;
+    wanted["staging_bytes"] = 2 * k_size;
+    for (int l = 0; l < 8; ++l) {
+        wanted["tensors"].push_back({"layer." + std::to_string(l), 0, 0, l % 2 == 0 ? "offload" : "keep"});
+    }
+    const std::string text = wanted.dump();
+    EBB_ASSERT_OK(ebb_plan_import(runtime_, text.data(), text.size()));
+    train(2);
+    std::string out;
+    EBB_ASSERT_OK(ebb_plan_export(runtime_, collect, &out));
+    EXPECT_EQ(json::parse(out), wanted);
+    train(6);
+    out.clear();
+    EBB_ASSERT_OK(ebb_plan_export(runtime_, collect, &out));
+    EXPECT_EQ(json::parse(out), wanted) << "what was given is not planned again";
+    const ebb_statistics before = stats();
+    train(1);
+    EXPECT_EQ(stats().kept_count - before.kept_count, 4U);
+}
+
+TEST_F(plans, a_plan_for_another_step_is_refused_and_names_what_is_wrong) {
+    open();
+    train(1, 2);
+    const auto refused = [this](const std::string &text, const char *words) {
+        EBB_EXPECT_REFUSED(ebb_plan_import(runtime_, text.data(), text.size()), EBB_INVALID_ARGUMENT, words);
+    };
+    refused("{", "text");
+    refused(R"({"ebb_plan": 1, "staging_bytes": 0, "tensors": [["layer.0", 0, 0, "offload"]]})", "layer.1");
+    refused(R"({"ebb_plan": 1, "staging_bytes": 0, "tensors": [["layer.0", 0, 0, "hide"], ["layer.1", 0, 0, "keep"]]})",
+            "hide");
+    refused(R"({"ebb_plan": 1, "staging_bytes": 0, "tensors": [["layer.0", 0, 0, "keep"], ["other", 0, 0, "keep"]]})",
+            "other");
+    EBB_EXPECT_REFUSED(ebb_plan_import(runtime_, nullptr, 0), EBB_INVALID_ARGUMENT, "text is null");
+    EBB_EXPECT_REFUSED(ebb_plan_export(runtime_, nullptr, nullptr), EBB_INVALID_ARGUMENT, "sink is null");
+    EBB_EXPECT_REFUSED(ebb_record_export(runtime_, nullptr, nullptr), EBB_INVALID_ARGUMENT, "sink is null");
+}
+
+// Through the exported create: it reads the option.
+class record_file : public ::testing::Test {
+protected:
+    // Trains on the null device and closes.
+    static void run(const char *path, std::vector<std::string> &log) {
+        ebb_runtime_options o = zeroed<ebb_runtime_options>();
+        o.device = "null";
+        o.record = path;
+        o.min_offload_bytes = 1;
+        o.log = [](void *context, ebb_log_level, const char *line) {
+            static_cast<std::vector<std::string> *>(context)->emplace_back(line);
+        };
+        o.log_context = &log;
+        ebb_runtime *r = nullptr;
+        EBB_ASSERT_OK(ebb_runtime_create(&o, &r));
+        const ebb_stream stream = EBB_STREAM_DEFAULT;
+        for (int s = 0; s < 2; ++s) {
+            EBB_ASSERT_OK(ebb_step(r, EBB_PHASE_TRAIN));
+            ebb_offload_args a = zeroed<ebb_offload_args>();
+            ebb_offload_info info = zeroed<ebb_offload_info>();
+            a.name = "only";
+            a.data = &a;
+            a.size_bytes = 64;
+            a.producers = &stream;
+            a.producer_count = 1;
+            EBB_ASSERT_OK(ebb_offload(r, &a, &info));
+            EBB_ASSERT_OK(ebb_release(r, info.activation));
+        }
+        EBB_ASSERT_OK(ebb_runtime_close(r, EBB_CLOSE_DEFAULT));
+    }
+};
+
+TEST_F(record_file, is_written_at_close_at_the_latest) {
+    const std::string path = ::testing::TempDir() + "ebb_record_" + std::to_string(::getpid()) + ".json";
+    std::vector<std::string> log;
+    run(path.c_str(), log);
+    std::ifstream file(path);
+    std::stringstream text;
+    text << file.rdbuf();
+    EXPECT_EQ(json::parse(text.str())["tensors"][0]["name"], "only");
+    std::remove(path.c_str());
+}
+
+TEST_F(record_file, that_cannot_be_written_is_a_line_in_the_log) {
+    std::vector<std::string> log;
+    run("/there/is/no/such/folder.json", log);
+    ASSERT_EQ(log.size(), 1U);
+    EXPECT_THAT(log[0], ::testing::HasSubstr("/there/is/no/such/folder.json"));
+    EXPECT_THAT(log[0], ::testing::HasSubstr("EBB_RECORD"));
+}
+
+}  // namespace
+}  // namespace ebb::test
