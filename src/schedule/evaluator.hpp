@@ -79,6 +79,8 @@ public:
     const evaluation &evaluate(const plan &p, const plan_budget &budget);
     // For a search: nothing if the plan is not feasible or takes that long or longer, found out as early as it can be.
     const evaluation *evaluate_below(const plan &p, const plan_budget &budget, double step_ns);
+    // What the last one found, to its end or to where it was stopped.
+    [[nodiscard]] const evaluation &last() const noexcept { return result_; }
     // How far it had to go for the last one: 1 to the end of the step.
     [[nodiscard]] double share_run() const noexcept { return share_run_; }
     // The same, with the order of give-ups and prefetches.

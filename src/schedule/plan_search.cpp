@@ -20,7 +20,11 @@ constexpr uint64_t k_most_pairs = 600;
 
 plan_search::plan_search(const step_model &model, evaluator &judge, const plan_budget &budget,
                          const std::vector<std::vector<uint32_t>> &classes)
-    : model_(model), judge_(judge), budget_(budget), classes_(classes) {}
+    : model_(model),
+      judge_(judge),
+      budget_(budget),
+      classes_(classes),
+      sizes_staging_(budget.mode == memory_mode::staging && budget.fixed_staging_bytes == 0) {}
 
 bool plan_search::met() const noexcept {
     return best_.step_ns <= bound_ns_ * (1 + k_least_gain);
@@ -84,6 +88,20 @@ void plan_search::undo() {
     now_->what.staging_bytes = staging_before_;
 }
 
+// A plan that falls short by little on one side of staging may fit with the border moved.
+bool plan_search::fit_staging(const evaluation &said) {
+    if (!sizes_staging_ || said.missing_bytes == 0 || said.missing_on_host) {
+        return false;
+    }
+    uint64_t &staging_bytes = now_->what.staging_bytes;
+    if (!said.missing_in_staging && said.missing_bytes >= staging_bytes) {
+        return false;
+    }
+    staging_bytes += said.missing_in_staging ? said.missing_bytes : 0;
+    staging_bytes -= said.missing_in_staging ? 0 : said.missing_bytes;
+    return true;
+}
+
 // True: the changes stay. What costs more recompute than there is exposed time to win is not even evaluated.
 bool plan_search::judge() {
     const double below_ns = now_->step_ns * (1 - k_least_gain);
@@ -92,6 +110,10 @@ bool plan_search::judge() {
     if (changed && compute_ns_ + recompute_ns_ < below_ns) {
         e = judge_.evaluate_below(now_->what, budget_, below_ns);
         count_evaluation();
+        if (e == nullptr && fit_staging(judge_.last())) {
+            e = judge_.evaluate_below(now_->what, budget_, below_ns);
+            count_evaluation();
+        }
     }
     if (e == nullptr) {
         undo();
@@ -240,7 +262,7 @@ bool plan_search::shift_class(const std::vector<uint32_t> &members, tensor_place
 }
 
 bool plan_search::resize_staging() {
-    if (budget_.mode != memory_mode::staging || budget_.fixed_staging_bytes != 0) {
+    if (!sizes_staging_) {
         return false;
     }
     bool better = false;

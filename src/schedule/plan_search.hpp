@@ -51,6 +51,7 @@ private:
     [[nodiscard]] bool set(uint32_t tensor, tensor_placement where);
     [[nodiscard]] bool flip(uint64_t code);
     [[nodiscard]] bool judge();
+    [[nodiscard]] bool fit_staging(const evaluation &said);
     void undo();
     void count_evaluation();
     [[nodiscard]] uint64_t next_random();
@@ -69,6 +70,7 @@ private:
     evaluator &judge_;
     const plan_budget &budget_;
     const std::vector<std::vector<uint32_t>> &classes_;
+    const bool sizes_staging_;
     double bound_ns_ = 0;
     uint64_t evaluations_ = 0;
     double spent_ = 0;
