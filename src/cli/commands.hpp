@@ -14,6 +14,7 @@ int machines_command(const arguments &args, terminal &io);
 int models_command(const arguments &args, terminal &io);
 int plan_command(const arguments &args, terminal &io);
 int simulate_command(const arguments &args, terminal &io);
+int tables_command(const arguments &args, terminal &io);
 
 // All of them: `ebb COMMAND ...`.
 int run_ebb(const arguments &args, terminal &io);

@@ -23,6 +23,8 @@ constexpr program_command k_commands[] = {
     {"models", "the models that are known, with the tensors of their layers", models_command},
     {"plan", "what to keep, offload and recompute within a budget, and what that gives", plan_command},
     {"simulate", "a training step through the real runtime on a simulated machine", simulate_command},
+    {"tables", "two published tables of host offloading, explained, and our plans on the same workloads",
+     tables_command},
 };
 
 std::string program_help() {
