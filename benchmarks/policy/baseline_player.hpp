@@ -53,7 +53,7 @@ public:
     [[nodiscard]] bool is_going_out(uint32_t tensor) const noexcept { return live_[tensor].copied_out; }
 
     void compute_waits_for(stream_id stream);
-    void compute_waits_for_copy_out(uint32_t tensor);
+    void compute_waits_for_event(event_id event) { waits(compute_, event); }
     void compute_waits_for_copy_in(uint32_t tensor);
     // The host waits for all that compute has to do so far, then looks.
     [[nodiscard]] bool is_stored(uint32_t tensor);
@@ -128,7 +128,7 @@ private:
     size_t deferred_head_ = 0;
 };
 
-// With exposed time: the step is played once more with copies that cost nothing.
+// With exposed time.
 [[nodiscard]] result<baseline_result> play_rule(const built_step &step, const sim_machine &machine,
                                                 uint64_t device_budget_bytes, const baseline_player::rule_maker &make);
 

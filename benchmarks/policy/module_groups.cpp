@@ -32,7 +32,7 @@ public:
             return;
         }
         if (most_going_ != 0 && going_.size() == most_going_) {
-            on_.compute_waits_for_copy_out(going_.front());
+            on_.compute_waits_for_event(going_.front());
             going_.pop_front();
         }
         for (const uint32_t t : what_.modules()[module]) {
@@ -41,7 +41,7 @@ public:
         for (const uint32_t t : what_.modules()[module]) {
             on_.give_up_to_allocator(t);
         }
-        going_.push_back(what_.modules()[module].back());
+        going_.push_back(on_.copied_out_event(what_.modules()[module].back()));
     }
 
     void needed(uint32_t tensor) override {
@@ -84,7 +84,7 @@ private:
     const step_outline &what_;
     size_t most_going_;
     std::vector<uint8_t> stays_, begun_, brought_;  // by module
-    std::deque<uint32_t> going_;                    // the last tensor of each
+    std::deque<event_id> going_;                    // behind the copies of each
 };
 
 class module_groups : public baseline {

@@ -1,0 +1,107 @@
+#include "policy/ebb_runs.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "schedule/planner.hpp"
+#include "simulate/step_player.hpp"
+
+namespace ebb::baselines {
+
+namespace {
+
+// Steps until times repeat: the record, its first use, and one more.
+constexpr int k_steps = 3;
+
+// The smallest copies that reach the links' rate.
+uint64_t chunk_bytes_of(const machine_profile &machine) {
+    uint64_t chunk_bytes = uint64_t{1} << 20U;
+    for (const link_profile *link : {&machine.d2h, &machine.h2d}) {
+        for (const sim_link::point &p : link->curve.value) {
+            chunk_bytes = std::max(chunk_bytes, p.size_bytes);
+        }
+    }
+    return chunk_bytes;
+}
+
+plan_budget budget_of(const machine_profile &machine, memory_mode mode, uint64_t device_budget_bytes) {
+    plan_budget b;
+    const machine_links links = to_plan_links(machine, chunk_bytes_of(machine));
+    b.d2h = links.d2h;
+    b.h2d = links.h2d;
+    b.mode = mode;
+    b.device_bytes = device_budget_bytes;
+    b.host_bytes = pinnable_bytes(machine);
+    return b;
+}
+
+struct memory_watch {
+    step_player *player = nullptr;
+    uint64_t device_bytes = 0, host_bytes = 0;
+
+    void look() {
+        if (player == nullptr) {
+            return;
+        }
+        const ebb_statistics s = player->statistics();
+        device_bytes = std::max(device_bytes, s.device_held_bytes + player->recomputed_bytes());
+        host_bytes = std::max(host_bytes, s.pinned_used_bytes);
+    }
+};
+
+void add_bytes(const step_model &model, const plan &p, ebb_run &to) {
+    for (size_t t = 0; t < model.tensors.size(); ++t) {
+        const tensor_placement placed = p.placement[t];
+        uint64_t &sum = placed == tensor_placement::keep      ? to.kept
+                        : placed == tensor_placement::offload ? to.offloaded
+                                                              : to.recomputed;
+        sum += model.tensors[t].size_bytes;
+    }
+}
+
+}  // namespace
+
+result<ebb_run> run_ebb(const step_model &model, const machine_profile &machine, memory_mode mode,
+                        uint64_t device_budget_bytes) {
+    const plan_budget budget = budget_of(machine, mode, device_budget_bytes);
+    const planned made = planner(model).make(budget);
+    ebb_run run;
+    run.feasible = made.feasible;
+    if (!made.feasible) {
+        return run;
+    }
+    run.predicted_ns = made.predicted.step_ns;
+    run.bound_ns = made.bound_ns;
+    add_bytes(model, made.chosen, run);
+
+    play_options play;
+    play.machine = to_sim_machine(machine);
+    play.mode = mode;
+    play.fixed = &made.chosen;
+    play.core.min_offload_bytes = 1;
+    play.core.chunk_bytes = budget.d2h.chunk_bytes;
+    play.core.device_budget_bytes = device_budget_bytes - std::min(device_budget_bytes, model.fixed_bytes);
+    play.core.staging_bytes = made.chosen.staging_bytes;
+    play.core.host_bytes = budget.host_bytes;
+    memory_watch watch;
+    play.after_event = [&] { watch.look(); };
+    result<std::unique_ptr<step_player>> player = step_player::make(model, play);
+    if (!player.ok()) {
+        return player.why();
+    }
+    for (int step = 0; step < k_steps; ++step) {
+        watch.player = step + 1 == k_steps ? player.value().get() : nullptr;
+        const result<step_player::step_result> played = player.value()->play();
+        if (!played.ok()) {
+            return played.why();
+        }
+        run.step_ns = played.value().step_ns;
+        run.no_slot = played.value().no_slot;
+    }
+    run.device_peak_bytes = model.fixed_bytes + watch.device_bytes;
+    run.host_peak_bytes = watch.host_bytes;
+    return run;
+}
+
+}  // namespace ebb::baselines
