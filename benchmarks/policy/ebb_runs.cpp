@@ -45,7 +45,7 @@ struct memory_watch {
             return;
         }
         const ebb_statistics s = player->statistics();
-        device_bytes = std::max(device_bytes, s.device_held_bytes + player->recomputed_bytes());
+        device_bytes = std::max(device_bytes, s.device_held_bytes);
         host_bytes = std::max(host_bytes, s.pinned_used_bytes);
     }
 };
