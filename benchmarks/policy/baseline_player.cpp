@@ -92,6 +92,7 @@ void baseline_player::play_event(const step_event &event) {
         case step_event_kind::work:
             return work(event.time_ns, event.hbm_fraction, compute_, sim_engine::compute);
         case step_event_kind::collective_begin:
+        case step_event_kind::hold_begin:  // none of them knows of it
             waits(collective_, now());
             return work(event.time_ns, 0, collective_, sim_engine::collective);
         case step_event_kind::collective_end:
@@ -100,6 +101,8 @@ void baseline_player::play_event(const step_event &event) {
             return produce(event.tensor);
         case step_event_kind::use:
             return need(event.tensor);
+        case step_event_kind::hold_end:
+            return;
         case step_event_kind::done:
             return;  // it stays until its release
         case step_event_kind::release:

@@ -207,6 +207,7 @@ private:
                 result_.compute_ns += e.time_ns;
                 return;
             case step_event_kind::collective_begin:
+            case step_event_kind::hold_begin:  // only the runtime holds copies back for it
                 collective_at_ns_ = std::max(collective_at_ns_, compute_at_ns_) + e.time_ns;
                 return;
             case step_event_kind::collective_end:
@@ -215,6 +216,7 @@ private:
                 return produce(e.tensor);
             case step_event_kind::use:
                 return use(e.tensor);
+            case step_event_kind::hold_end:
             case step_event_kind::done:
             case step_event_kind::release:
                 return;

@@ -16,9 +16,10 @@ namespace {
 constexpr double k_mib = 1024.0 * 1024.0;
 constexpr double k_ns_per_ms = 1e6;
 
-constexpr const char *k_reasons[] = {
-    "none",       "policy",           "floor",      "last",      "not_recomputable", "host_cap", "pinning",
-    "copy_error", "larger_than_slot", "integrated", "evaluation", "plan"};
+constexpr const char *k_reasons[] = {"none",       "policy",           "floor",
+                                     "last",       "not_recomputable", "host_cap",
+                                     "pinning",    "copy_error",       "larger_than_slot",
+                                     "integrated", "evaluation",       "plan"};
 
 double mib(uint64_t bytes) {
     return static_cast<double>(bytes) / k_mib;

@@ -12,8 +12,8 @@ namespace ebb {
 
 namespace {
 
-constexpr std::string_view k_event_names[] = {"work", "collective_begin", "collective_end", "produce", "use",
-                                              "done", "release"};
+constexpr std::string_view k_event_names[] = {
+    "work", "collective_begin", "collective_end", "hold_begin", "hold_end", "produce", "use", "done", "release"};
 
 nlohmann::ordered_json event_to_json(const step_event &e) {
     nlohmann::ordered_json event = nlohmann::ordered_json::array();
@@ -25,10 +25,12 @@ nlohmann::ordered_json event_to_json(const step_event &e) {
             event.push_back(e.hbm_fraction);
             break;
         case step_event_kind::collective_begin:
+        case step_event_kind::hold_begin:
             event.push_back(e.operation);
             event.push_back(e.time_ns);
             break;
         case step_event_kind::collective_end:
+        case step_event_kind::hold_end:
             break;
         default:
             event.push_back(e.tensor);
@@ -64,6 +66,11 @@ void append_lines(std::string &text, const char *name, const std::vector<T> &all
     text += "]";
 }
 
+bool has_time(step_event_kind what) {
+    return what == step_event_kind::work || what == step_event_kind::collective_begin ||
+           what == step_event_kind::hold_begin;
+}
+
 step_event read_event(const json_value &at, size_t operations, size_t tensors) {
     step_event e;
     const size_t size = at.size("an event's kind and its numbers");
@@ -73,15 +80,15 @@ step_event read_event(const json_value &at, size_t operations, size_t tensors) {
     }
     e.what = static_cast<step_event_kind>(
         at.item(0).word({k_event_names[0], k_event_names[1], k_event_names[2], k_event_names[3], k_event_names[4],
-                         k_event_names[5], k_event_names[6]}));
-    constexpr size_t k_sizes[] = {4, 3, 1, 2, 2, 2, 2};
+                         k_event_names[5], k_event_names[6], k_event_names[7], k_event_names[8]}));
+    constexpr size_t k_sizes[] = {4, 3, 1, 3, 1, 2, 2, 2, 2};
     const size_t wanted = k_sizes[static_cast<size_t>(e.what)];
     if (size != wanted) {
         at.fail("has " + std::to_string(size) + " entries; allowed for " +
                 std::string(k_event_names[static_cast<size_t>(e.what)]) + ": " + std::to_string(wanted));
         return e;
     }
-    if (e.what == step_event_kind::work || e.what == step_event_kind::collective_begin) {
+    if (has_time(e.what)) {
         e.operation = at.item(1).index(operations, "operations");
         e.time_ns = at.item(2).number();
     }

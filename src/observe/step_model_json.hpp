@@ -6,9 +6,9 @@
 //    "events": [["work", 0, 1.5, 0.25], ["collective_begin", 0, 2.5], ["collective_end"], ["produce", 0], ...]}
 //
 // An event is its kind and then: work the operation, ns and the fraction of HBM's rate; collective_begin the operation
-// and ns; produce, use, done and release the tensor. "recompute" is absent where a tensor cannot be; "at" where it is
-// recomputed at its first use. Keys are always in this order, an event or a tensor is a line, and numbers are written
-// so that they are read back exactly.
+// and ns, hold_begin likewise; produce, use, done and release the tensor. "recompute" is absent where a tensor cannot
+// be; "at" where it is recomputed at its first use. Keys are always in this order, an event or a tensor is a line, and
+// numbers are written so that they are read back exactly.
 #pragma once
 
 #include <string>

@@ -199,6 +199,10 @@ public:
 
 private:
     using index = uint32_t;
+    struct lane_sample {
+        bool taken = false;
+        time_samples::sample_id id = 0;
+    };
     struct decision {
         placement where = placement::keep;
         keep_reason reason = keep_reason::none;
@@ -290,6 +294,7 @@ private:
     void forget(index i);
 
     // runtime_collective.cpp
+    lane_sample sample_collective(stream_id stream, uint32_t number);
     status come_behind(stream_id collective);
     [[nodiscard]] bool links_wanted() const noexcept { return !collectives_.empty(); }
     status hold_copy(index i);
@@ -316,10 +321,6 @@ private:
         return options_.device_budget_bytes != 0 || learned_budget_bytes_ != 0;
     }
     void note_budget(uint64_t held, uint64_t budget);
-    struct lane_sample {
-        bool taken = false;
-        time_samples::sample_id id = 0;
-    };
     lane_sample sample_begin(stream_id stream, sample_kind kind, const activation &a);
     void sample_end(const lane_sample &sample);
 
@@ -350,6 +351,7 @@ private:
     void adopt_plan(const record_model &seen, const plan &chosen);
     void retire_staging();
     void retake_staging(uint64_t size_bytes);
+    void prove_plan();
     void compare_with_plan();
     void forget_plan();
     void note_sample(const time_samples::sample &s);
@@ -410,6 +412,7 @@ private:
         stream_id stream{};
         uint32_t traced = k_no_index;
         uint64_t traced_step = 0;
+        lane_sample sample;
     };
     std::vector<collective> collectives_;  // begun and not ended
     bool prefetch_held_ = false;           // one would have been issued meanwhile
@@ -466,20 +469,23 @@ private:
             copied_bytes += size_bytes;
             time_ns += ns;
         }
+        [[nodiscard]] double bytes_per_second() const noexcept {
+            return time_ns == 0 ? 0 : static_cast<double>(copied_bytes) * 1e9 / static_cast<double>(time_ns);
+        }
     };
     std::unique_ptr<step_timer> timer_;
     bool plan_wanted_ = false;  // the policy leaves something of the record open
-    std::vector<double> work_ns_;
-    measured_link d2h_measured_, h2d_measured_;
-    double d2h_trust_ = 1, h2d_trust_ = 1;   // part of the measured rates that plans count on
-    std::vector<tensor_placement> planned_;  // by entry; empty: no plan yet
+    std::vector<double> work_ns_, collective_ns_;
+    measured_link d2h_measured_, h2d_measured_;  // before the first plan, or by the step that a plan was late in
+    measured_link d2h_proof_, h2d_proof_;        // in the step that is compared with the plan
+    double d2h_trust_ = 1, h2d_trust_ = 1;       // part of the measured rates that plans count on
+    std::vector<tensor_placement> planned_;      // by entry; empty: no plan yet
     uint64_t planned_staging_bytes_ = 0;
     evaluation predicted_;
     uint32_t plan_count_ = 0;
     bool plan_given_ = false;  // by the caller
     std::optional<plan> plan_to_adopt_;
-    bool plan_unproven_ = false;  // not compared yet with what happened
-    uint64_t proof_step_ = 0;
+    uint64_t proof_step_ = 0;                                     // the step that is compared with the plan; 0: none
     uint64_t plan_exposed_d2h_ns_ = 0, plan_exposed_h2d_ns_ = 0;  // in that step
 
     // The budget.

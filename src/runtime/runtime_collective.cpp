@@ -24,6 +24,7 @@ status runtime::collective_begin(stream_id stream, uint64_t size_bytes) {
     if (training() && step_number_ != 0) {
         begun.traced = trace_.begin_collective(size_bytes);
         begun.traced_step = step_number_;
+        begun.sample = sample_collective(stream, begun.traced);
     }
     return {};
 }
@@ -37,6 +38,7 @@ status runtime::collective_end(stream_id stream) {
     if (ended->traced_step == step_number_ && training()) {
         trace_.end_collective(ended->traced);
     }
+    sample_end(ended->sample);
     collectives_.erase(ended);
     // A point that cannot be had orders nothing, but the copies go all the same: they are only early.
     const status behind = come_behind(stream);
@@ -48,6 +50,19 @@ status runtime::collective_end(stream_id stream) {
     }
     settle();
     return behind.ok() ? status() : about("stream", behind);
+}
+
+// From what its stream had done before until it is over itself.
+runtime::lane_sample runtime::sample_collective(stream_id stream, uint32_t number) {
+    if (!timer_->timing() || stream == k_calling_thread) {
+        return {};
+    }
+    time_samples::sample what;
+    what.kind = sample_kind::collective;
+    what.step = step_number_;
+    what.place = number;
+    result<time_samples::sample_id> begun = samples_->begin(stream, what);
+    return begun.ok() ? lane_sample{true, begun.value()} : lane_sample{};
 }
 
 // What was held starts behind the end; a direction in which nothing was held is not made to wait.

@@ -30,7 +30,7 @@ void runtime::consider_planning() {
         remember(timer_->poll());
     }
     if (plan_to_adopt_.has_value()) {
-        adopt_plan(model_of(record_, std::vector<double>(record_.events().size(), 0)), *plan_to_adopt_);
+        adopt_plan(recorded_model(), *plan_to_adopt_);
         plan_to_adopt_.reset();
     }
     if (!plan_wanted_ || plan_given_) {
@@ -41,20 +41,18 @@ void runtime::consider_planning() {
             return;
         }
         work_ns_ = timer_->work_ns();
+        collective_ns_ = timer_->collective_ns();
         make_plan();
-    } else if (plan_unproven_ && samples_->open_count() == 0 && steps_since_plan_ != 0) {
-        plan_unproven_ = false;
+    } else if (proof_step_ != 0 && samples_->open_count() == 0) {
+        proof_step_ = 0;
         compare_with_plan();
     }
 }
 
 plan_budget runtime::measured_budget() const {
     plan_budget b;
-    const auto rate = [](const measured_link &l) {
-        return l.time_ns == 0 ? 0.0 : static_cast<double>(l.copied_bytes) * 1e9 / static_cast<double>(l.time_ns);
-    };
-    const double d2h = rate(d2h_measured_);
-    const double h2d = rate(h2d_measured_);
+    const double d2h = d2h_measured_.bytes_per_second();
+    const double h2d = h2d_measured_.bytes_per_second();
     // A direction that had nothing to do is taken for the other's like; without any, nothing had to move.
     b.d2h.bytes_per_second = (d2h > 0 ? d2h : std::max(h2d, 1e9)) * d2h_trust_;
     b.h2d.bytes_per_second = (h2d > 0 ? h2d : std::max(d2h, 1e9)) * h2d_trust_;
@@ -66,7 +64,7 @@ plan_budget runtime::measured_budget() const {
 }
 
 void runtime::make_plan() {
-    const record_model seen = model_of(record_, work_ns_);
+    const record_model seen = model_of(record_, work_ns_, collective_ns_);
     ++plan_count_;
     if (status s = evaluator::check(seen.model); !s.ok()) {
         add_note("automatic mode makes no plan: the recorded step cannot be planned: " + s.text());
@@ -120,9 +118,13 @@ void runtime::adopt_plan(const record_model &seen, const plan &chosen) {
     retake_staging(chosen.staging_bytes);
     forecast();
     steps_since_plan_ = 0;
-    plan_unproven_ = true;
+}
+
+// The step that begins is sampled: what it waits for is compared with what the plan said.
+void runtime::prove_plan() {
+    proof_step_ = step_number_;
+    d2h_proof_ = h2d_proof_ = {};
     plan_exposed_d2h_ns_ = plan_exposed_h2d_ns_ = 0;
-    proof_step_ = step_number_ + 1;
 }
 
 // Copies and slots of the steps before are gone, and nobody has a claim on one, or it stays as it is.
@@ -135,20 +137,33 @@ void runtime::retake_staging(uint64_t size_bytes) {
     remember(staging_->retake_block(size_bytes));
 }
 
-// What waited longer than was predicted was too late: its link is trusted less in the next plan.
+// What waited longer than was predicted was too late. Its link delivers less than it did, and that is what the next
+// plan counts on; or it is trusted less.
 void runtime::compare_with_plan() {
     if (plan_count_ >= k_most_plans) {
         return;
     }
     const double allowed_ns = k_late_part * predicted_.step_ns;
-    const bool d2h_late = static_cast<double>(plan_exposed_d2h_ns_) > predicted_.exposed_d2h_ns + allowed_ns;
-    const bool h2d_late = static_cast<double>(plan_exposed_h2d_ns_) > predicted_.exposed_h2d_ns + allowed_ns;
-    if (!d2h_late && !h2d_late) {
-        return;
+    const auto lost = [allowed_ns](measured_link &known, const measured_link &now, double &trust, double waited_ns,
+                                   double predicted_ns) {
+        if (waited_ns <= predicted_ns + allowed_ns) {
+            return false;
+        }
+        if (now.bytes_per_second() > 0 && now.bytes_per_second() < known.bytes_per_second() * trust) {
+            known = now;
+            trust = 1;
+        } else {
+            trust *= k_late_factor;
+        }
+        return true;
+    };
+    const bool d2h_late = lost(d2h_measured_, d2h_proof_, d2h_trust_, static_cast<double>(plan_exposed_d2h_ns_),
+                               predicted_.exposed_d2h_ns);
+    const bool h2d_late = lost(h2d_measured_, h2d_proof_, h2d_trust_, static_cast<double>(plan_exposed_h2d_ns_),
+                               predicted_.exposed_h2d_ns);
+    if (d2h_late || h2d_late) {
+        make_plan();
     }
-    d2h_trust_ *= d2h_late ? k_late_factor : 1;
-    h2d_trust_ *= h2d_late ? k_late_factor : 1;
-    make_plan();
 }
 
 void runtime::forget_plan() {
@@ -159,18 +174,20 @@ void runtime::forget_plan() {
     planned_.clear();
     planned_staging_bytes_ = 0;
     plan_count_ = 0;
-    plan_unproven_ = false;
+    proof_step_ = 0;
     d2h_trust_ = h2d_trust_ = 1;
     d2h_measured_ = h2d_measured_ = {};
     const bool timed = plan_wanted_ || options_.measure_steps;
-    timer_->reset(timed ? static_cast<uint32_t>(record_.events().size()) : 0);
+    timer_->reset(timed ? static_cast<uint32_t>(record_.events().size()) : 0,
+                  static_cast<uint32_t>(record_.collectives().size()));
 }
 
 // ------------------------------------------------------------------------------------------- in and out --
 
 record_model runtime::recorded_model() const {
-    record_model seen =
-        model_of(record_, timer_->complete() ? timer_->work_ns() : std::vector<double>(record_.events().size(), 0));
+    const std::vector<double> unknown(record_.events().size(), 0);
+    record_model seen = timer_->complete() ? model_of(record_, timer_->work_ns(), timer_->collective_ns())
+                                           : model_of(record_, unknown, {});
     for (size_t t = 0; t < seen.entry_of.size(); ++t) {
         seen.model.tensors[t].name = names_.path(record_.entries()[seen.entry_of[t]].key.name);
     }
@@ -195,22 +212,28 @@ void runtime::follow_plan(const plan &chosen) {
 }
 
 void runtime::note_sample(const time_samples::sample &s) {
+    if (s.kind == sample_kind::collective) {
+        timer_->collective(s.step, s.place, s.time_ns);
+        return;
+    }
     name_counters &n = by_name_[s.name];
     const bool transfer = s.kind == sample_kind::d2h || s.kind == sample_kind::h2d;
     (transfer ? n.transfer_ns : n.exposed_ns) += s.time_ns;
     (transfer ? transfer_ns_ : counters_.exposed_ns) += s.time_ns;
     switch (s.kind) {
         case sample_kind::d2h:
-            d2h_measured_.add(s.size_bytes, s.time_ns);
+            (plan_count_ == 0 ? d2h_measured_ : d2h_proof_).add(s.size_bytes, s.time_ns);
             break;
         case sample_kind::h2d:
-            h2d_measured_.add(s.size_bytes, s.time_ns);
+            (plan_count_ == 0 ? h2d_measured_ : h2d_proof_).add(s.size_bytes, s.time_ns);
             break;
         case sample_kind::exposed_d2h:
             plan_exposed_d2h_ns_ += s.step == proof_step_ ? s.time_ns : 0;
             break;
         case sample_kind::exposed_h2d:
             plan_exposed_h2d_ns_ += s.step == proof_step_ ? s.time_ns : 0;
+            break;
+        case sample_kind::collective:
             break;
     }
     if (!transfer) {

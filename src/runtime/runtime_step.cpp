@@ -31,6 +31,9 @@ status runtime::begin_step(phase p) {
         const bool timed = plan_count_ == 0 && timer_->begin(step_number_);
         sampling_ = timed || steps_since_plan_ % options_.sample_every == 0;
         ++steps_since_plan_;
+        if (sampling_ && plan_count_ != 0 && !planned_.empty() && proof_step_ == 0) {
+            prove_plan();
+        }
     }
     settle();
     return {};
@@ -58,6 +61,9 @@ status runtime::end_step() {
     ++counters_.steps;
     counters_.sampled_steps += sampling_ ? 1 : 0;
     const uint32_t differing = unknown_events_ + misordered_events_;
+    if (differing != 0) {
+        proof_step_ = 0;
+    }
     if (timer_->timing()) {
         if (differing == 0 && matched_events_ == record_.events().size()) {
             timer_->end();

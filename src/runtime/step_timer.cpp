@@ -10,12 +10,13 @@ step_timer::~step_timer() {
     }
 }
 
-void step_timer::reset(uint32_t event_count) {
+void step_timer::reset(uint32_t event_count, uint32_t collective_count) {
     event_count_ = event_count;
     taken_.assign(event_count, {});
     for (std::vector<double> &times : taken_) {
         times.reserve(k_least_steps);
     }
+    collectives_.assign(collective_count, {});
     exposed_ns_.assign(event_count + 1, 0);
     steps_taken_ = 0;
     points_ = 0;
@@ -92,10 +93,16 @@ status step_timer::read_points() {
     return {};
 }
 
-std::vector<double> step_timer::work_ns() const {
-    std::vector<double> all(event_count_, 0);
-    for (uint32_t i = 1; i < event_count_; ++i) {
-        std::vector<double> sorted = taken_[i];
+void step_timer::collective(uint64_t step, uint32_t number, uint64_t time_ns) {
+    if (step == step_ && number < collectives_.size()) {
+        collectives_[number].push_back(static_cast<double>(time_ns));
+    }
+}
+
+std::vector<double> step_timer::lower_quartiles(const std::vector<std::vector<double>> &taken) {
+    std::vector<double> all(taken.size(), 0);
+    for (size_t i = 0; i < taken.size(); ++i) {
+        std::vector<double> sorted = taken[i];
         std::sort(sorted.begin(), sorted.end());
         all[i] = sorted.empty() ? 0 : sorted[(sorted.size() - 1) / 4];
     }

@@ -123,8 +123,7 @@ void step_bound::follow_events(const step_model &model) {
         if (is_place[i] != 0) {
             room_at_ns = lives.work_ns[i];
         }
-        if (e.what == step_event_kind::work || e.what == step_event_kind::collective_begin ||
-            e.what == step_event_kind::collective_end) {
+        if (e.what < step_event_kind::produce) {
             continue;
         }
         const auto size_bytes = static_cast<double>(model.tensors[e.tensor].size_bytes);

@@ -71,6 +71,13 @@ void evaluator::derive_ops() {
             case step_event_kind::collective_end:
                 add(op_kind::collective_end, e, i);
                 break;
+            case step_event_kind::hold_begin:
+                add(op_kind::hold_begin, e, i);
+                collective_ns_.push_back(e.time_ns);
+                break;
+            case step_event_kind::hold_end:
+                add(op_kind::hold_end, e, i);
+                break;
             case step_event_kind::produce:
                 add(op_kind::produce, e, i);
                 break;
@@ -161,6 +168,9 @@ void evaluator::prepare(const plan &p, const plan_budget &budget) {
     reserve_.reset();
     pending_head_ = freed_head_ = 0;
     window_ = next_use_ = at_ = collective_ = 0;
+    held_copies_.clear();
+    held_head_ = holds_ = 0;
+    prefetch_held_ = false;
     blocked_ = false;
     forecast_done_ = false;
     compute_at_ns_ = d2h_at_ns_ = h2d_at_ns_ = collective_at_ns_ = 0;
@@ -301,9 +311,54 @@ inline bool evaluator::run_op(uint32_t at) {
         case op_kind::collective_end:
             wait(collective_at_ns_, result_.exposed_collective_ns);
             return true;
+        case op_kind::hold_begin:
+            collective_at_ns_ = std::max(collective_at_ns_, compute_at_ns_) + collective_ns_[collective_++];
+            ++holds_;
+            return true;
+        case op_kind::hold_end:
+            end_hold(at, o.next_bytes);
+            return true;
         default:
             return run_call(at);
     }
+}
+
+// A direction in which nothing was held is not made to wait.
+void evaluator::end_hold(uint32_t at, uint64_t next_bytes) {
+    if (holds_ == 0 || --holds_ != 0) {
+        return;
+    }
+    if (held_head_ < held_copies_.size()) {
+        d2h_at_ns_ = std::max(d2h_at_ns_, collective_at_ns_);
+        issue_held_to(k_no_index);
+    }
+    if (std::exchange(prefetch_held_, false)) {
+        h2d_at_ns_ = std::max(h2d_at_ns_, collective_at_ns_);
+    }
+    settle(at, next_bytes);
+}
+
+// And those asked for before it; all of them for none.
+void evaluator::issue_held_to(uint32_t tensor) {
+    while (held_head_ < held_copies_.size()) {
+        const held_copy c = held_copies_[held_head_++];
+        state &s = states_[c.tensor];
+        if (s.held) {
+            s.held = false;
+            d2h_at_ns_ = std::max(d2h_at_ns_, c.ready_ns) + d2h_ns_[c.tensor];
+            s.d2h_end_ns = d2h_at_ns_;
+        }
+        if (c.tensor == tensor) {
+            return;
+        }
+    }
+}
+
+// It is handed back, or released: nothing is copied.
+void evaluator::cancel_held(uint32_t tensor) {
+    states_[tensor].held = false;
+    states_[tensor].d2h_end_ns = 0;
+    result_.offloaded_bytes -= size_bytes_[tensor];
 }
 
 inline bool evaluator::run_call(uint32_t at) {
@@ -340,8 +395,13 @@ inline bool evaluator::produce(const op &o) {
     } else if (where_[t] == tensor_placement::recompute) {
         held_bytes_ -= size_bytes;
     } else {
-        d2h_at_ns_ = std::max(d2h_at_ns_, compute_at_ns_) + d2h_ns_[t];
-        states_[t].d2h_end_ns = d2h_at_ns_;
+        states_[t].held = holds_ != 0;
+        if (holds_ != 0) {
+            held_copies_.push_back({t, compute_at_ns_});
+        } else {
+            d2h_at_ns_ = std::max(d2h_at_ns_, compute_at_ns_) + d2h_ns_[t];
+            states_[t].d2h_end_ns = d2h_at_ns_;
+        }
         states_[t].expected = states_[t].claims = 0;
         what_[t] = tensor_state::source;
         pending_.push_back(t);
@@ -366,6 +426,9 @@ inline bool evaluator::use(uint32_t t) {
         --s.expected;
     }
     if (what_[t] == tensor_state::source) {
+        if (s.held) {
+            cancel_held(t);
+        }
         what_[t] = tensor_state::forwarded;
     } else if (what_[t] == tensor_state::offloaded && !copy_in_now(t)) {
         return false;
@@ -396,6 +459,9 @@ inline void evaluator::release(uint32_t t) {
         wait(s.h2d_end_ns, result_.exposed_h2d_ns);
         free_slot(t);
     } else if (what_[t] == tensor_state::source || what_[t] == tensor_state::forwarded) {
+        if (s.held) {
+            cancel_held(t);
+        }
         wait(s.d2h_end_ns, result_.exposed_d2h_ns);
         moving_bytes_ -= size_bytes_[t];
         held_bytes_ -= size_bytes_[t];
@@ -471,6 +537,9 @@ bool evaluator::make_room_or_drop(uint64_t next_bytes) {
 
 inline void evaluator::give_up(uint32_t t) {
     state &s = states_[t];
+    if (s.held) {
+        issue_held_to(t);
+    }
     wait(s.d2h_end_ns, result_.exposed_d2h_ns);
     what_[t] = tensor_state::offloaded;
     blocked_ = false;
@@ -509,6 +578,10 @@ inline void evaluator::prefetch(uint32_t now) {
                 ++s.expected;
                 break;
             case tensor_state::offloaded:
+                if (holds_ != 0) {
+                    prefetch_held_ = true;
+                    return;
+                }
                 if (!slot_fits(now, u)) {
                     blocked_ = true;
                     return;

@@ -6,6 +6,10 @@
 // free.
 //   work         C += its time.
 //   collective   begins at max(C, end of the one before). collective_end: C waits for it.
+//   hold         such a collective, which has the links to itself: copies out and prefetches asked for between its
+//   begin
+//                and its end are issued at its end, not to start before its time is over; C does not wait. A copy that
+//                must be waited for meanwhile is issued at once, after those asked for before it.
 //   produce t    keep: held until release. recompute: its memory is free again. offload: a source; its copy ends at
 //                D = max(D, C) + transfer(t).
 //   use t        a source that was not given up is forwarded: it stays until release, and is not copied in.
@@ -88,7 +92,17 @@ public:
 
 private:
     // An event that is more than work, with the work before it; or a place for recomputes in front of work.
-    enum class op_kind : uint8_t { produce, use, done, release, collective_begin, collective_end, pause };
+    enum class op_kind : uint8_t {
+        produce,
+        use,
+        done,
+        release,
+        collective_begin,
+        collective_end,
+        hold_begin,
+        hold_end,
+        pause
+    };
     struct op {
         double work_ns = 0;
         uint64_t next_bytes = 0;  // of the next produce, if no use comes before it
@@ -104,6 +118,7 @@ private:
         uint32_t expected = 0;            // later uses that the prefetch has passed since the slot is there
         uint32_t claims = 0;
         bool will_be_given_up = false;
+        bool held = false;  // its copy out is not issued yet
     };
     // A read of an offloaded tensor: its own use, or as an input of a recompute.
     struct expected_use {
@@ -138,6 +153,9 @@ private:
     void end_claim(uint32_t tensor);
     void release(uint32_t tensor);
     [[nodiscard]] bool recompute_here(uint32_t at);
+    void end_hold(uint32_t at, uint64_t next_bytes);
+    void issue_held_to(uint32_t tensor);
+    void cancel_held(uint32_t tensor);
     void settle(uint32_t now, uint64_t next_bytes);
     void make_room(uint64_t next_bytes);
     [[nodiscard]] bool make_room_or_drop(uint64_t next_bytes);
@@ -196,6 +214,14 @@ private:
     uint32_t window_ = 0, next_use_ = 0;  // indices into uses_
     uint32_t at_ = 0;
     uint32_t collective_ = 0;
+    struct held_copy {
+        uint32_t tensor = 0;
+        double ready_ns = 0;
+    };
+    std::vector<held_copy> held_copies_;
+    size_t held_head_ = 0;
+    uint32_t holds_ = 0;  // begun and not ended
+    bool prefetch_held_ = false;
     bool blocked_ = false;  // the next prefetch found no room, and none was freed since
     bool forecast_done_ = false;
     std::vector<uint32_t> forecast_pending_;

@@ -27,6 +27,10 @@ const char *model_kind_name(step_event_kind what) {
             return "collective_begin";
         case step_event_kind::collective_end:
             return "collective_end";
+        case step_event_kind::hold_begin:
+            return "hold_begin";
+        case step_event_kind::hold_end:
+            return "hold_end";
         case step_event_kind::produce:
             return "produce";
         case step_event_kind::use:
@@ -84,6 +88,11 @@ private:
                 return check_time(i);
             case step_event_kind::collective_end:
                 return collective_begun_ ? status{} : bad(i, "no collective was begun before it");
+            case step_event_kind::hold_begin:
+                ++holds_;
+                return check_time(i);
+            case step_event_kind::hold_end:
+                return holds_-- != 0 ? status{} : bad(i, "nothing holds the links: each hold_end needs a hold_begin");
             default:
                 break;
         }
@@ -173,6 +182,7 @@ private:
     std::vector<model_tensor_life> lives_;
     uint32_t produced_ = 0;
     bool collective_begun_ = false;
+    uint32_t holds_ = 0;
 };
 
 }  // namespace

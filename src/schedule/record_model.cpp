@@ -6,8 +6,13 @@ namespace {
 
 class record_model_builder {
 public:
-    record_model_builder(const step_record &record, const std::vector<double> &work_ns)
-        : record_(record), work_ns_(work_ns), left_(record.entries().size(), 0), claimed_(record.entries().size(), 0) {}
+    record_model_builder(const step_record &record, const std::vector<double> &work_ns,
+                         const std::vector<double> &collective_ns)
+        : record_(record),
+          work_ns_(work_ns),
+          collective_ns_(collective_ns),
+          left_(record.entries().size(), 0),
+          claimed_(record.entries().size(), 0) {}
 
     record_model build() {
         add_tensors();
@@ -16,9 +21,11 @@ public:
                 add(step_event_kind::work, k_no_index, work_ns_[i]);
             }
             add_ends(i);
+            add_holds(i);
             add_call(i);
         }
         add_ends(k_no_index);
+        add_holds(static_cast<uint32_t>(record_.events().size()));
         // What outlives the step is there until its end.
         for (uint32_t t = 0; t < made_.entry_of.size(); ++t) {
             if (left_[made_.entry_of[t]] != 0) {
@@ -98,6 +105,21 @@ private:
         }
     }
 
+    // Of the collectives with calls between their begin and their end: the others hold nothing.
+    void add_holds(uint32_t before) {
+        const std::vector<traced_collective> &all = record_.collectives();
+        for (size_t c = 0; c < all.size() && c < collective_ns_.size(); ++c) {
+            if (all[c].end_at == before && all[c].begin_at < before) {
+                add(step_event_kind::hold_end, k_no_index);
+            }
+        }
+        for (size_t c = 0; c < all.size() && c < collective_ns_.size(); ++c) {
+            if (all[c].begin_at == before && all[c].end_at > before && all[c].end_at != k_no_index) {
+                add(step_event_kind::hold_begin, k_no_index, collective_ns_[c]);
+            }
+        }
+    }
+
     void add_call(uint32_t i) {
         const step_record::event &e = record_.events()[i];
         const uint32_t body = body_of(e.entry);
@@ -111,6 +133,7 @@ private:
 
     const step_record &record_;
     const std::vector<double> &work_ns_;
+    const std::vector<double> &collective_ns_;
     record_model made_;
     std::vector<uint32_t> left_;  // by body: itself and its views that have not ended
     std::vector<uint8_t> claimed_;
@@ -119,8 +142,9 @@ private:
 
 }  // namespace
 
-record_model model_of(const step_record &record, const std::vector<double> &work_ns) {
-    return record_model_builder(record, work_ns).build();
+record_model model_of(const step_record &record, const std::vector<double> &work_ns,
+                      const std::vector<double> &collective_ns) {
+    return record_model_builder(record, work_ns, collective_ns).build();
 }
 
 }  // namespace ebb

@@ -15,7 +15,8 @@ struct record_model {
     std::vector<uint32_t> entry_of;   // by tensor
 };
 
-// work_ns: before each event of the record. Names are left empty.
-[[nodiscard]] record_model model_of(const step_record &record, const std::vector<double> &work_ns);
+// work_ns: before each event of the record; collective_ns: of each of its collectives, or none. Names are left empty.
+[[nodiscard]] record_model model_of(const step_record &record, const std::vector<double> &work_ns,
+                                    const std::vector<double> &collective_ns);
 
 }  // namespace ebb

@@ -15,6 +15,8 @@ enum class step_event_kind : uint8_t {
     work,              // the compute stream is busy
     collective_begin,  // enqueued behind what compute has done so far; runs beside compute
     collective_end,    // compute waits for the latest collective that was begun
+    hold_begin,        // a collective that has the links to itself (ebb_collective_begin): copies are held
+    hold_end,          // they are issued, to start when its time is over; compute does not wait
     produce,           // the tensor has just been computed: the call that offloads it
     use,               // backward needs the tensor from here on: the call that reloads it
     done,              // until here; it may be used again later
@@ -24,7 +26,7 @@ enum class step_event_kind : uint8_t {
 struct step_event {
     step_event_kind what = step_event_kind::work;
     uint32_t tensor = k_no_index;  // produce, use, done, release
-    double time_ns = 0;            // work, collective_begin: alone on the machine
+    double time_ns = 0;            // work, collective_begin, hold_begin: alone on the machine
     double hbm_fraction = 0;       // work: of HBM's rate while it runs alone
     uint32_t operation = 0;        // index into operation_names
 };

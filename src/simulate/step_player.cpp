@@ -180,6 +180,11 @@ status step_player::play_event(uint32_t e) {
             return compute(event.time_ns, event.hbm_fraction);
         case step_event_kind::collective_begin:
             return begin_collective(event);
+        case step_event_kind::hold_begin:
+            return begin_hold(event);
+        case step_event_kind::hold_end:
+            return player_called(ebb_collective_end(runtime_, static_cast<ebb_stream>(collective_)),
+                                 "ebb_collective_end");
         case step_event_kind::collective_end:
             return end_collective();
         case step_event_kind::produce:
@@ -204,6 +209,17 @@ status step_player::compute(double time_ns, double hbm_fraction) {
 status step_player::begin_collective(const step_event &e) {
     EBB_TRY(device_->record_event(joined_, compute_));
     EBB_TRY(device_->wait_event(collective_, joined_));
+    sim_kernel kernel;
+    kernel.engine = sim_engine::collective;
+    kernel.duration_ps = static_cast<sim_time_ps>(e.time_ns * factor_ * 1e3 + 0.5);
+    return device_->launch(collective_, kernel);
+}
+
+status step_player::begin_hold(const step_event &e) {
+    EBB_TRY(device_->record_event(joined_, compute_));
+    EBB_TRY(device_->wait_event(collective_, joined_));
+    EBB_TRY(
+        player_called(ebb_collective_begin(runtime_, static_cast<ebb_stream>(collective_), 0), "ebb_collective_begin"));
     sim_kernel kernel;
     kernel.engine = sim_engine::collective;
     kernel.duration_ps = static_cast<sim_time_ps>(e.time_ns * factor_ * 1e3 + 0.5);

@@ -65,6 +65,7 @@ private:
     void place_recomputes();
     status compute(double time_ns, double hbm_fraction);
     status begin_collective(const step_event &e);
+    status begin_hold(const step_event &e);
     status end_collective();
     status produce(uint32_t tensor);
     status in_scopes(const std::string &name, ebb_offload_args &args, ebb_offload_info &info);

@@ -42,9 +42,15 @@ step_model random_model(random_case &r, bool equal_sizes) {
         e.time_ns = time_ns;
         m.events.push_back(e);
     };
+    const bool holds = r.whole(0, 2) == 0;
+    uint32_t held_until = 0;  // layers
     for (uint32_t mb = 0; mb < micro_batches; ++mb) {
         const auto first = static_cast<uint32_t>(m.tensors.size());
         for (uint32_t l = 0; l < layers; ++l) {
+            if (holds && held_until == 0 && r.whole(0, 2) == 0) {
+                add(step_event_kind::hold_begin, k_no_index, std::floor(r.uniform(1e5, 1e7)));
+                held_until = r.whole(1, 3);
+            }
             for (uint32_t k = 0; k < per_layer; ++k) {
                 step_tensor t;
                 t.name = "layer." + std::to_string(l) + "/t" + std::to_string(k);
@@ -62,12 +68,21 @@ step_model random_model(random_case &r, bool equal_sizes) {
                 add(step_event_kind::work, k_no_index, std::floor(r.uniform(1e5, 3e6)));
                 add(step_event_kind::produce, static_cast<uint32_t>(m.tensors.size() - 1));
             }
+            if (held_until != 0 && --held_until == 0) {
+                add(step_event_kind::hold_end, k_no_index);
+            }
         }
         for (auto t = static_cast<uint32_t>(m.tensors.size()); t-- > first;) {
+            if (held_until != 0 && --held_until == 0) {
+                add(step_event_kind::hold_end, k_no_index);
+            }
             add(step_event_kind::use, t);
             add(step_event_kind::work, k_no_index, std::floor(r.uniform(2e5, 6e6)));
             add(step_event_kind::release, t);
         }
+    }
+    if (held_until != 0) {
+        add(step_event_kind::hold_end, k_no_index);
     }
     return m;
 }
