@@ -17,6 +17,9 @@ namespace {
 
 // Staging of a plan that does not say: the size that gives the shortest step, of a few.
 void choose_staging(const workload &w, evaluator &judge, plan &p) {
+    if (std::count(p.placement.begin(), p.placement.end(), tensor_placement::offload) == 0) {
+        return;
+    }
     uint64_t largest_bytes = 0;
     for (const step_tensor &t : w.step.model.tensors) {
         largest_bytes = std::max(largest_bytes, t.size_bytes);
