@@ -65,7 +65,7 @@ status does_not_fit(const workload &w, evaluator &judge, const chosen_plan &chos
     const evaluation e = chosen.predicted;
     std::string advice = "--policy automatic finds a plan that fits, if there is one";
     if (const uint64_t least = e.missing_on_host ? 0 : least_device_bytes(w, judge, chosen.what); least != 0) {
-        advice += fmt::format("; this one needs --device-bytes {} ({} GiB)", least, in_gib(least));
+        advice += fmt::format("; this one needs --device-bytes {}", as_argument(least));
     }
     return {e.missing_on_host ? code::out_of_host_memory : code::out_of_device_memory,
             fmt::format("{} does not fit: {}; {}", chosen.called, shortage_text(e, w.step.model), advice)};
@@ -82,7 +82,7 @@ result<chosen_plan> planners_choice(const workload &w) {
                       : fmt::format("no plan fits into {} GiB of device memory; one was found from {} GiB on: "
                                     "--device-bytes {}",
                                     in_gib(w.budget.device_bytes), in_gib(made.smallest_feasible_bytes),
-                                    made.smallest_feasible_bytes)};
+                                    as_argument(made.smallest_feasible_bytes))};
 }
 
 result<plan> read_plan(const std::string &path, const step_model &model) {

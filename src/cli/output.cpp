@@ -23,6 +23,11 @@ std::string in_gib(uint64_t size_bytes) {
     return gib != 0 && gib < 0.1 ? fmt::format("{:.3f}", gib) : fmt::format("{:.1f}", gib);
 }
 
+std::string as_argument(uint64_t size_bytes) {
+    constexpr uint64_t k_mib = uint64_t{1} << 20U;
+    return fmt::format("{}MiB", (size_bytes + k_mib - 1) / k_mib);
+}
+
 std::string in_ms(double time_ns) {
     return fmt::format("{:.1f}", to_ms(time_ns));
 }

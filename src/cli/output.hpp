@@ -17,6 +17,8 @@ void print_json(terminal &io, const nlohmann::ordered_json &object);
 
 // For tables: the unit is in the column's head.
 [[nodiscard]] std::string in_gib(uint64_t size_bytes);
+// At least that much, to be given again as an argument: whole MiB.
+[[nodiscard]] std::string as_argument(uint64_t size_bytes);
 [[nodiscard]] std::string in_ms(double time_ns);
 [[nodiscard]] double to_gib(uint64_t size_bytes) noexcept;
 [[nodiscard]] double to_ms(double time_ns) noexcept;

@@ -94,16 +94,39 @@ std::string infeasible_text(const planned &made, const workload &w) {
 
 // ---------------------------------------------------------------------------------------------------- the text --
 
-void add_plan_row(const std::string &name, const evaluation &e, const workload &w, table_printer &table) {
-    if (!e.feasible) {
-        table.add({name, "-", "", "", "", "", "", "", shortage_text(e, w.step.model)});
-        return;
+// Fills in a row, or says below the table why there is none.
+class plan_rows {
+public:
+    explicit plan_rows(const workload &step) : w_(step) {}
+
+    void add(const std::string &name, const evaluation &e) {
+        if (!e.feasible) {
+            table_.add({name, "-"});
+            notes_ += fmt::format("{} does not fit: {}\n", name, shortage_text(e, w_.step.model));
+            return;
+        }
+        const double exposed_ns = e.exposed_d2h_ns + e.exposed_h2d_ns + e.exposed_collective_ns;
+        table_.add({name, in_ms(e.step_ns), tokens(e.step_ns), tflops(e.step_ns), in_gib(e.device_peak_bytes),
+                    in_gib(e.host_peak_bytes), in_ms(exposed_ns), in_ms(e.recompute_ns)});
     }
-    const double exposed_ns = e.exposed_d2h_ns + e.exposed_h2d_ns + e.exposed_collective_ns;
-    table.add({name, in_ms(e.step_ns), w.model ? fmt::format("{:.0f}", w.tokens_per_second(e.step_ns)) : "",
-               w.model ? fmt::format("{:.1f}", w.tflops(e.step_ns)) : "", in_gib(e.device_peak_bytes),
-               in_gib(e.host_peak_bytes), in_ms(exposed_ns), in_ms(e.recompute_ns), ""});
-}
+    void add_bound(double bound_ns) {
+        table_.add({"lower bound", in_ms(bound_ns), tokens(bound_ns), tflops(bound_ns)});
+    }
+    [[nodiscard]] std::string text() const { return table_.text() + notes_; }
+
+private:
+    [[nodiscard]] std::string tokens(double step_ns) const {
+        return w_.model ? fmt::format("{:.0f}", w_.tokens_per_second(step_ns)) : "";
+    }
+    [[nodiscard]] std::string tflops(double step_ns) const {
+        return w_.model ? fmt::format("{:.1f}", w_.tflops(step_ns)) : "";
+    }
+
+    const workload &w_;
+    table_printer table_{
+        {"<", "step\nms", "tokens/s", "TFLOP/s", "device peak\nGiB", "host peak\nGiB", "exposed\nms", "recompute\nms"}};
+    std::string notes_;
+};
 
 std::vector<named_bytes> peak_parts(const workload &w, uint64_t peak_bytes) {
     std::vector<named_bytes> parts = fixed_parts_of(w);
@@ -117,16 +140,13 @@ std::string plan_text(const plan_outcome &o, const workload &w) {
     if (o.largest_micro_batch != 0) {
         text += fmt::format("largest micro-batch that fits: {}\n", o.largest_micro_batch);
     }
-    table_printer table({"<", "step\nms", "tokens/s", "TFLOP/s", "device peak\nGiB", "host peak\nGiB", "exposed\nms",
-                         "recompute\nms", "<"});
-    add_plan_row("this plan", made.predicted, w, table);
-    add_plan_row("keep", made.keep_all, w, table);
-    add_plan_row("recompute", made.recompute_all, w, table);
-    add_plan_row("moving nothing", made.moving_nothing, w, table);
-    table.add({"lower bound", in_ms(made.bound_ns),
-               w.model ? fmt::format("{:.0f}", w.tokens_per_second(made.bound_ns)) : "",
-               w.model ? fmt::format("{:.1f}", w.tflops(made.bound_ns)) : ""});
-    text += "\n" + table.text();
+    plan_rows rows(w);
+    rows.add("this plan", made.predicted);
+    rows.add("keep", made.keep_all);
+    rows.add("recompute", made.recompute_all);
+    rows.add("moving nothing", made.moving_nothing);
+    rows.add_bound(made.bound_ns);
+    text += "\n" + rows.text();
     const evaluation &e = made.predicted;
     text += fmt::format(
         "\ngap to the bound: {:.2f} %; exposed: waiting for room {} ms, for reloads {} ms, for collectives {} ms\n",

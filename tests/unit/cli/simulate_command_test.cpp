@@ -81,10 +81,10 @@ TEST_F(simulate_command_, a_policy_that_does_not_fit_fails_and_names_a_budget_th
     EXPECT_EQ(r.status, 1);
     EXPECT_THAT(r.err, AllOf(HasSubstr("policy keep does not fit"), HasSubstr("--device-bytes ")));
     const size_t at = r.err.rfind("--device-bytes ") + 15;
-    const std::string least = r.err.substr(at, r.err.find(' ', at) - at);
+    const std::string least = r.err.substr(at, r.err.find('\n', at) - at);
     ASSERT_TRUE(parse_bytes(least).has_value()) << r.err;
     EXPECT_EQ(run(joined(args, {"--device-bytes", least})).status, 0);
-    EXPECT_EQ(run(joined(args, {"--device-bytes", std::to_string(*parse_bytes(least) - 1)})).status, 1);
+    EXPECT_EQ(run(joined(args, {"--device-bytes", std::to_string(*parse_bytes(least) - (1 << 20))})).status, 1);
     EXPECT_EQ(run(small_step("simulate", {"--micro-batch", "2", "--device-bytes", "28.5GiB"})).status, 1);
 }
 
