@@ -64,11 +64,6 @@ struct comparison {
     }
 };
 
-const char *save_set_name(size_t i) {
-    constexpr const char *k_names[] = {"all", "attention", "inputs"};
-    return k_names[i];
-}
-
 // The best of all save sets and settings; the least memory where nothing fits.
 result<row> best_of(const baseline &what, const built_workload &w, uint64_t budget_bytes) {
     const sim_machine machine = to_sim_machine(w.machine);
@@ -85,7 +80,7 @@ result<row> best_of(const baseline &what, const built_workload &w, uint64_t budg
                             : fits             ? r.step_ns < found.step_ns
                                                : r.device_peak_bytes < found.device_bytes;
         if (i == 0 || better) {
-            found.chosen = fmt::format("{}; {}", save_set_name(i), played.value().chosen.text);
+            found.chosen = fmt::format("{}; {}", policy_save_sets()[i].name, played.value().chosen.text);
             found.step_ns = r.step_ns;
             found.exposed_ns = r.exposed_ns;
             found.device_bytes = r.device_peak_bytes;

@@ -67,12 +67,23 @@ const std::vector<policy_workload> &policy_workloads() {
     return all;
 }
 
-const std::vector<const char *> &policy_save_sets() {
-    static const std::vector<const char *> all = {
-        "offload",
-        "decoder_layer_input=offload,query_proj=offload,key_proj=offload,value_proj=offload,query_wa_proj=offload,"
-        "kv_wa_proj=offload,context=offload,out_proj=offload",
-        "decoder_layer_input=offload",
+// "projections" are published for Llama 3.1 405B, "projections, MLP" for DeepSeek-V3.
+const std::vector<save_set_choice> &policy_save_sets() {
+    static const std::vector<save_set_choice> all = {
+        {"all", "offload"},
+        {"attention",
+         "decoder_layer_input=offload,query_proj=offload,key_proj=offload,value_proj=offload,query_wa_proj=offload,"
+         "kv_wa_proj=offload,context=offload,out_proj=offload"},
+        {"inputs", "decoder_layer_input=offload"},
+        {"projections",
+         "query_proj=offload,key_proj=offload,value_proj=offload,query_wa_proj=offload,kv_wa_proj=offload"},
+        {"projections, MLP",
+         "query_proj=offload,key_proj=offload,value_proj=offload,query_wa_proj=offload,kv_wa_proj=offload,"
+         "mlpwi_0=offload,mlpwi_1=offload,moe_mlpwi_0=offload,moe_mlpwi_1=offload"},
+        {"MLP, rest kept",
+         "decoder_layer_input=device,query_proj=device,key_proj=device,value_proj=device,query_wa_proj=device,"
+         "kv_wa_proj=device,mla_q=device,mla_kv=device,context=device,out_proj=device,"
+         "mlpwi_0=offload,mlpwi_1=offload,moe_mlpwi_0=offload,moe_mlpwi_1=offload"},
     };
     return all;
 }
@@ -88,8 +99,8 @@ result<built_workload> build_workload(const policy_workload &w) {
     }
     built_workload made;
     made.machine = std::move(machine).value();
-    for (const char *save_set : policy_save_sets()) {
-        const step_settings settings = settings_of(w, save_set);
+    for (const save_set_choice &save_set : policy_save_sets()) {
+        const step_settings settings = settings_of(w, save_set.policy);
         const result<step_rates> rates = rates_of(made.machine, settings);
         if (!rates.ok()) {
             return rates.why();

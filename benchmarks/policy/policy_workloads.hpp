@@ -28,8 +28,12 @@ struct policy_workload {
 [[nodiscard]] const std::vector<policy_workload> &policy_workloads();
 
 // Save sets in MaxText's names, of which each baseline gets the best. What is not named is computed again where its
-// layer's backward begins, and what is nearly free where it is needed.
-[[nodiscard]] const std::vector<const char *> &policy_save_sets();
+// layer's backward begins (layer inputs are kept), and what is nearly free where it is needed.
+struct save_set_choice {
+    const char *name;
+    const char *policy;
+};
+[[nodiscard]] const std::vector<save_set_choice> &policy_save_sets();
 
 // The machine, and the step under each save set. Tensors that are too small for anybody to move are not movable.
 struct built_workload {
