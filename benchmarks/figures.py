@@ -17,8 +17,8 @@ import tempfile
 from pathlib import Path
 
 # Repetitions and seconds of each: a measurement, and a look.
-FULL = {"repetitions": 9, "min_time": 0.2, "train_runs": 7}
-QUICK = {"repetitions": 3, "min_time": 0.05, "train_runs": 3}
+FULL = {"repetitions": 9, "min_time": 0.2, "train_runs": 7, "policy": []}
+QUICK = {"repetitions": 3, "min_time": 0.05, "train_runs": 3, "policy": ["--quick"]}
 
 # Google Benchmark programs; one may hold several benchmarks, told apart by the first part of their names.
 PROGRAMS = {"hot_path": "hot_path_bench", "arena_lifo": "arena_bench", "arena_moe": "arena_bench", "lane_copy": "lane_copy_bench",
@@ -203,6 +203,27 @@ def train_figures(runs):
     return figures
 
 
+def policy_figures(report):
+    """Simulated step times: nothing is repeated, since nothing varies."""
+    figures = []
+    for workload in report["workloads"]:
+        name = workload["name"]
+        if workload["step_ms"] is None:
+            raise Failure(f"policy: Ebb has no plan that fits for {name}")
+        if workload["best"] is None:
+            raise Failure(f"policy: no baseline fits {name}: its budget is too small to compare anything")
+        figures.append(figure(f"policy.{re.sub('[^A-Za-z0-9.]+', '_', name)}", workload["step_ms"], "ms per step",
+                              workload["best"], workload["best_ms"], at_most=1 + report["tie"]))
+    return figures
+
+
+def run_policy(bin_dir, effort):
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "report.json"
+        printed = run_program([str(bin_dir / "policy_bench"), "--out", str(out), *effort["policy"]], "policy_bench")
+        return json.loads(out.read_text()), printed
+
+
 def run_program(command, what):
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     if process.returncode != 0:
@@ -253,6 +274,10 @@ def measure(benchmark, bin_dir, effort):
     if benchmark == "train_modes":
         runs, context = run_train_modes(bin_dir, effort)
         return train_figures(runs), context
+    if benchmark == "policy":
+        report, printed = run_policy(bin_dir, effort)
+        print(printed)
+        return policy_figures(report), report
     report = run_google_benchmark(bin_dir, benchmark, effort)
     measurements = Measurements(report)
     if benchmark == "hot_path":
@@ -328,7 +353,7 @@ def main(arguments):
     parser.add_argument("--bin-dir", type=Path, required=True, help="where the benchmark programs are")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("benchmarks", nargs="+", choices=[*PROGRAMS, "train_modes"])
+    parser.add_argument("benchmarks", nargs="+", choices=[*PROGRAMS, "policy", "train_modes"])
     options = parser.parse_args(arguments)
     context = machine_context(options.bin_dir, options.quick)
     context["benchmarks"] = {}

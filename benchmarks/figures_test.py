@@ -169,7 +169,7 @@ class ProgramTest(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="with space ") as folder:
             bin_dir = Path(folder) / "bin"
             bin_dir.mkdir()
-            for name in ("lane_copy_bench", "train_transformer"):
+            for name in ("lane_copy_bench", "policy_bench", "train_transformer"):
                 program = bin_dir / name
                 program.write_text(f"#!{sys.executable}\n{script}")
                 os.chmod(program, 0o755)
@@ -209,6 +209,30 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(said.count("offload-auto"), 3)
         self.assertTrue(by_name(written["figures"])["train_modes.auto"]["met"])
         self.assertEqual(written["context"]["benchmarks"]["train_modes"], {"layers": 8})
+
+    def test_policy_prints_the_programs_table_and_keeps_its_report(self):
+        made = {"tie": 0.001, "workloads": [
+            {"name": "dense 8B, x4", "step_ms": 100.05, "best": "group", "best_ms": 100.0},
+            {"name": "MoE", "step_ms": 100.2, "best": "keep", "best_ms": 100.0}]}
+        script = (
+            "import sys\n"
+            f"open(sys.argv[sys.argv.index('--out') + 1], 'w').write({json.dumps(json.dumps(made))})\n"
+            "print('the table', 'quick' if '--quick' in sys.argv else 'full')\n"
+        )
+        status, printed, _, written = self.run_main(script, "--quick", "policy")
+        self.assertEqual(status, 0)
+        self.assertIn("the table quick", printed)
+        figures_by_name = by_name(written["figures"])
+        self.assertTrue(figures_by_name["policy.dense_8B_x4"]["met"])
+        self.assertFalse(figures_by_name["policy.MoE"]["met"])
+        self.assertEqual(written["context"]["benchmarks"]["policy"], made)
+
+    def test_policy_without_a_plan_or_a_rival_is_a_failure(self):
+        workload = {"name": "MoE", "step_ms": None, "best": "group", "best_ms": 1.0}
+        with self.assertRaisesRegex(figures.Failure, "no plan that fits for MoE"):
+            figures.policy_figures({"tie": 0.001, "workloads": [workload]})
+        with self.assertRaisesRegex(figures.Failure, "no baseline fits MoE"):
+            figures.policy_figures({"tie": 0.001, "workloads": [{**workload, "step_ms": 1.0, "best": None}]})
 
     def test_a_program_that_fails_is_a_failure_and_writes_nothing(self):
         status, printed, said, written = self.run_main("import sys\nprint('no room', file=sys.stderr)\nsys.exit(3)\n", "--quick", "lane_copy")

@@ -2,7 +2,7 @@
 # Builds the release preset and runs benchmarks by name. See --help.
 set -euo pipefail
 
-names=(hot_path arena_lifo arena_moe lane_copy sim_ops plan train_modes)
+names=(hot_path arena_lifo arena_moe lane_copy sim_ops plan policy train_modes)
 
 usage() {
     cat <<TEXT
