@@ -13,6 +13,7 @@ namespace {
 
 // Steps until times repeat: the record, its first use, and one more.
 constexpr int k_steps = 3;
+constexpr uint64_t k_least_staging_bytes = 512;
 
 // The smallest copies that reach the links' rate.
 uint64_t chunk_bytes_of(const machine_profile &machine) {
@@ -31,7 +32,8 @@ plan_budget budget_of(const machine_profile &machine, memory_mode mode, uint64_t
     b.d2h = links.d2h;
     b.h2d = links.h2d;
     b.mode = mode;
-    b.device_bytes = device_budget_bytes;
+    b.exact_slots = mode == memory_mode::staging;
+    b.device_bytes = device_budget_bytes - (mode == memory_mode::staging ? k_least_staging_bytes : 0);
     b.host_bytes = pinnable_bytes(machine);
     return b;
 }
@@ -82,7 +84,10 @@ result<ebb_run> run_ebb(const step_model &model, const machine_profile &machine,
     play.core.min_offload_bytes = 1;
     play.core.chunk_bytes = budget.d2h.chunk_bytes;
     play.core.device_budget_bytes = device_budget_bytes - std::min(device_budget_bytes, model.fixed_bytes);
-    play.core.staging_bytes = made.chosen.staging_bytes;
+    if (mode == memory_mode::staging) {
+        // 0 would leave the size to the runtime.
+        play.core.staging_bytes = std::max(made.chosen.staging_bytes, k_least_staging_bytes);
+    }
     play.core.host_bytes = budget.host_bytes;
     memory_watch watch;
     play.after_event = [&] { watch.look(); };
