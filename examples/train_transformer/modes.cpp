@@ -23,17 +23,20 @@ void recompute(const settings & /*s*/, ebb_runtime_options &options) {
 }
 
 void offload_sync(const settings &s, ebb_runtime_options &options) {
+    options.policy = "offload";
     options.device_budget_bytes = offload_budget(s);
     options.prefetch_bytes = EBB_PREFETCH_NONE;
     options.source_bytes = EBB_SOURCES_NONE;
 }
 
 void offload_lhs(const settings &s, ebb_runtime_options &options) {
+    options.policy = "offload";
     options.device_budget_bytes = offload_budget(s);
     options.prefetch_bytes = EBB_PREFETCH_LAYER;
 }
 
 void offload_pipelined(const settings &s, ebb_runtime_options &options) {
+    options.policy = "offload";
     options.device_budget_bytes = offload_budget(s);
     options.prefetch_bytes = std::min(2 * saved_bytes_per_layer(s.shape), offload_budget(s) / 2);
     options.source_bytes = options.prefetch_bytes;
@@ -52,7 +55,7 @@ const std::vector<mode> &all_modes() {
         {"offload-sync", "compute waits for every copy", offload_sync},
         {"offload-lhs", "copies out overlap with compute, reloads run one layer ahead", offload_lhs},
         {"offload-pipelined", "both directions overlap, two layers deep", offload_pipelined},
-        {"offload-auto", "both directions overlap, as deep as the device budget allows", offload_auto},
+        {"offload-auto", "planned from what the steps before measured, within the same device budget", offload_auto},
     };
     return modes;
 }

@@ -5,6 +5,18 @@
 
 namespace ebb {
 
+// The plan that is followed, and what came of it.
+struct plan_counters {
+    uint64_t made = 0;          // for the record that is followed
+    uint64_t predicted_ns = 0;  // of a step, from its first call to its last
+    uint64_t bound_ns = 0;      // no plan is faster
+    uint64_t keep_ns = 0;       // keeping everything; 0: it does not fit
+    uint64_t recompute_ns = 0;  // computing again all that can be; 0: it does not fit
+    uint64_t predicted_exposed_ns = 0;
+    uint64_t exposed_ns = 0;  // in the last step that was compared with it
+    uint64_t compared = 0;    // steps
+};
+
 struct counters {
     uint64_t steps = 0, sampled_steps = 0;
     uint64_t offload_calls = 0;
@@ -26,6 +38,7 @@ struct counters {
              over_budget_caller_bytes = 0;
     uint64_t order_mismatches = 0;
     uint64_t device_allocations = 0;
+    plan_counters plan;
 };
 
 struct name_counters {

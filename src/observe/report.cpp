@@ -144,6 +144,35 @@ nlohmann::ordered_json to_json(const counters &c) {
             {"order_mismatches", c.order_mismatches}};
 }
 
+// Null where there is none; what does not fit is null, too.
+nlohmann::ordered_json to_json(const plan_counters &p) {
+    if (p.made == 0) {
+        return nullptr;
+    }
+    const auto or_null = [](uint64_t ns) { return ns == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(ns); };
+    return {{"made", p.made},
+            {"predicted_ns", p.predicted_ns},
+            {"bound_ns", p.bound_ns},
+            {"keep_ns", or_null(p.keep_ns)},
+            {"recompute_ns", or_null(p.recompute_ns)},
+            {"predicted_exposed_ns", p.predicted_exposed_ns},
+            {"exposed_ns", p.compared == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(p.exposed_ns)},
+            {"steps_compared", p.compared}};
+}
+
+std::string plan_text(const plan_counters &p) {
+    const auto or_not = [](uint64_t ns) {
+        return ns == 0 ? std::string("does not fit") : fmt::format("{:.2f}", ms(ns));
+    };
+    std::string text = fmt::format(
+        "plan {}: step {:.2f} ms predicted (bound {:.2f}, keep {}, recompute {}), waits {:.2f} ms predicted", p.made,
+        ms(p.predicted_ns), ms(p.bound_ns), or_not(p.keep_ns), or_not(p.recompute_ns), ms(p.predicted_exposed_ns));
+    if (p.compared != 0) {
+        text += fmt::format(", {:.2f} seen in the last of {} steps compared", ms(p.exposed_ns), p.compared);
+    }
+    return text + "\n";
+}
+
 }  // namespace
 
 std::string report_text(const report_input &in) {
@@ -172,6 +201,9 @@ std::string report_text(const report_input &in) {
         to, "peaks: device budget {:.1f} of {:.1f} MiB, staging {:.1f} MiB, pinned {:.1f} MiB ({:.1f} % waste)\n",
         mib(c.device_peak_bytes), mib(c.device_budget_bytes), mib(c.staging_peak_bytes), mib(c.pinned_peak_bytes),
         percent(c.pinned_peak_waste_bytes, c.pinned_peak_bytes));
+    if (c.plan.made != 0) {
+        out += plan_text(c.plan);
+    }
     const uint64_t over = c.over_budget_policy_bytes + c.over_budget_failure_bytes + c.over_budget_size_bytes +
                           c.over_budget_caller_bytes;
     if (over != 0) {
@@ -223,6 +255,7 @@ std::string report_json(const report_input &in) {
     }
     const nlohmann::ordered_json all = {{"device", in.device},
                                         {"totals", to_json(in.totals)},
+                                        {"plan", to_json(in.totals.plan)},
                                         {"names", names},
                                         {"unmatched_patterns", in.unmatched_patterns},
                                         {"unmatched_names", in.unmatched_names}};

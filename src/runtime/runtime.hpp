@@ -347,6 +347,7 @@ private:
     void consider_planning();
     [[nodiscard]] plan_budget measured_budget() const;
     void make_plan();
+    void note_plan(const planned &made);
     evaluation settle_staging(const step_model &model, planned &made, plan_budget budget);
     void adopt_plan(const record_model &seen, const plan &chosen);
     void retire_staging();

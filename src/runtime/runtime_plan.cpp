@@ -79,7 +79,20 @@ void runtime::make_plan() {
         return;
     }
     predicted_ = settle_staging(seen.model, made, budget);
+    note_plan(made);
     adopt_plan(seen, made.chosen);
+}
+
+void runtime::note_plan(const planned &made) {
+    const auto ns = [](double time_ns) { return static_cast<uint64_t>(time_ns + 0.5); };
+    plan_counters &p = counters_.plan;
+    p = {};
+    p.made = plan_count_;
+    p.predicted_ns = ns(predicted_.step_ns);
+    p.bound_ns = ns(made.bound_ns);
+    p.keep_ns = made.keep_all.feasible ? ns(made.keep_all.step_ns) : 0;
+    p.recompute_ns = made.recompute_all.feasible ? ns(made.recompute_all.step_ns) : 0;
+    p.predicted_exposed_ns = ns(predicted_.exposed_d2h_ns + predicted_.exposed_h2d_ns);
 }
 
 // The search counts bytes; where slots really lie may take a little more staging.
@@ -140,7 +153,9 @@ void runtime::retake_staging(uint64_t size_bytes) {
 // What waited longer than was predicted was too late. Its link delivers less than it did, and that is what the next
 // plan counts on; or it is trusted less.
 void runtime::compare_with_plan() {
-    if (plan_count_ >= k_most_plans) {
+    ++counters_.plan.compared;
+    counters_.plan.exposed_ns = plan_exposed_d2h_ns_ + plan_exposed_h2d_ns_;
+    if (plan_given_ || plan_count_ >= k_most_plans) {
         return;
     }
     const double allowed_ns = k_late_part * predicted_.step_ns;
@@ -174,6 +189,7 @@ void runtime::forget_plan() {
     planned_.clear();
     planned_staging_bytes_ = 0;
     plan_count_ = 0;
+    counters_.plan = {};
     proof_step_ = 0;
     d2h_trust_ = h2d_trust_ = 1;
     d2h_measured_ = h2d_measured_ = {};

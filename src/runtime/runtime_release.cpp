@@ -154,8 +154,10 @@ void runtime::end_source(index i) {
     if (waited.ok()) {
         waited = lines_.wait(a.home, a.readers);
     }
-    if (waited.ok()) {
+    if (waited.ok() && !a.d2h.empty()) {
+        const lane_sample sample = sample_begin(a.home, sample_kind::exposed_d2h, a);
         waited = lines_.wait(a.home, a.d2h);
+        sample_end(sample);
     }
     if (!waited.ok()) {
         strand(a, std::move(waited));

@@ -99,6 +99,23 @@ TEST_F(report_test, waste_of_pinned_memory_is_a_share_of_what_was_mapped) {
     EXPECT_THAT(report_text(input()), HasSubstr("pinned 0.0 MiB (0.0 % waste)"));
 }
 
+TEST_F(report_test, a_plan_is_shown_beside_what_came_of_it) {
+    EXPECT_THAT(report_text(input()), Not(HasSubstr("plan")));
+    EXPECT_TRUE(nlohmann::json::parse(report_json(input()))["plan"].is_null());
+    totals_.plan = {2, 12'340'000, 12'000'000, 0, 15'000'000, 100'000, 0, 0};
+    EXPECT_THAT(report_text(input()), HasSubstr("plan 2: step 12.34 ms predicted (bound 12.00, keep does not fit, "
+                                                "recompute 15.00), waits 0.10 ms predicted\n"));
+    nlohmann::json plan = nlohmann::json::parse(report_json(input()))["plan"];
+    EXPECT_EQ(plan["predicted_ns"], 12'340'000);
+    EXPECT_TRUE(plan["keep_ns"].is_null());
+    EXPECT_TRUE(plan["exposed_ns"].is_null()) << "not compared yet";
+    totals_.plan.exposed_ns = 250'000;
+    totals_.plan.compared = 3;
+    EXPECT_THAT(report_text(input()), HasSubstr("0.25 seen in the last of 3 steps compared"));
+    plan = nlohmann::json::parse(report_json(input()))["plan"];
+    EXPECT_EQ(plan["exposed_ns"], 250'000);
+}
+
 TEST_F(report_test, patterns_that_matched_nothing_are_named) {
     unmatched_ = {"mpl_gate"};
     EXPECT_THAT(report_text(input()), HasSubstr("'mpl_gate' matched no activation"));
