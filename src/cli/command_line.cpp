@@ -87,7 +87,7 @@ command_line::command_line(const std::string &name, const std::string &what_it_d
 command_line::~command_line() = default;
 
 void command_line::option(const std::string &name, const std::string &type, const std::string &now,
-                          const std::string &meaning, std::function<void(const std::string &)> read) {
+                          const std::string &meaning, const std::function<void(const std::string &)> &read) {
     CLI::Option *added = parser_->app.add_option_function<std::string>(
         name, [read](const std::string &value) { read(value); }, help_text(meaning));
     added->group(group_)->type_name(type)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -140,7 +140,7 @@ void command_line::bytes(const std::string &name, std::optional<uint64_t> &to, c
 }
 
 void command_line::choice(const std::string &name, const std::vector<std::string> &words, const std::string &now,
-                          const std::string &meaning, std::function<void(size_t)> chosen) {
+                          const std::string &meaning, const std::function<void(size_t)> &chosen) {
     option(name, fmt::format("{}", fmt::join(words, "|")), now, meaning,
            [name, words, chosen](const std::string &value) {
                const auto found = std::find(words.begin(), words.end(), value);

@@ -61,9 +61,9 @@ private:
     struct parser;
 
     void choice(const std::string &name, const std::vector<std::string> &words, const std::string &now,
-                const std::string &meaning, std::function<void(size_t)> chosen);
+                const std::string &meaning, const std::function<void(size_t)> &chosen);
     void option(const std::string &name, const std::string &type, const std::string &now, const std::string &meaning,
-                std::function<void(const std::string &)> read);
+                const std::function<void(const std::string &)> &read);
     [[nodiscard]] std::string complaint_about(const std::string &argument) const;
 
     std::string name_;

@@ -57,7 +57,7 @@ shown_number shown_of(const std::string &path, const ordered_json &value) {
 
 void add_numbers(const ordered_json &at, const std::string &path, table_printer &table) {
     for (const auto &[key, inside] : at.items()) {
-        const std::string name = path.empty() ? key : path + '/' + key;
+        const std::string name = path.empty() ? key : fmt::format("{}/{}", path, key);
         if (inside.is_object() && inside.contains("value")) {
             const shown_number shown = shown_of(name, inside["value"]);
             table.add({name, shown.value, shown.unit, inside["kind"].get<std::string>(),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/log.hpp"
 #include "capi/session.hpp"
@@ -201,7 +202,7 @@ status step_player::play_event(uint32_t e) {
 
 status step_player::compute(double time_ns, double hbm_fraction) {
     sim_kernel kernel;
-    kernel.duration_ps = static_cast<sim_time_ps>(time_ns * factor_ * 1e3 + 0.5);
+    kernel.duration_ps = static_cast<sim_time_ps>(std::llround(time_ns * factor_ * 1e3));
     kernel.hbm_fraction = hbm_fraction;
     return device_->launch(compute_, kernel);
 }
@@ -211,7 +212,7 @@ status step_player::begin_collective(const step_event &e) {
     EBB_TRY(device_->wait_event(collective_, joined_));
     sim_kernel kernel;
     kernel.engine = sim_engine::collective;
-    kernel.duration_ps = static_cast<sim_time_ps>(e.time_ns * factor_ * 1e3 + 0.5);
+    kernel.duration_ps = static_cast<sim_time_ps>(std::llround(e.time_ns * factor_ * 1e3));
     return device_->launch(collective_, kernel);
 }
 
