@@ -48,7 +48,7 @@ public:
     [[nodiscard]] const char *name() const noexcept override { return "hook stash"; }
     [[nodiscard]] std::vector<setting> settings(const built_step & /*step*/) const override {
         std::vector<setting> all;
-        for (const uint64_t count : {1, 2, 3, 5, 8, 12, 20, 40, 80, 160}) {
+        for (const uint64_t count : {1U, 2U, 3U, 5U, 8U, 12U, 20U, 40U, 80U, 160U}) {
             all.push_back({std::to_string(count) + " tensors", count, 0});
         }
         return all;

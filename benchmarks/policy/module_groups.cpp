@@ -93,7 +93,7 @@ public:
     [[nodiscard]] std::vector<setting> settings(const built_step &step) const override {
         std::vector<setting> all;
         for (const uint32_t margin : counts_to_try(2 * step_outline(step).longest_pass())) {
-            for (const uint64_t going : {0, 1, 4}) {
+            for (const uint64_t going : {0U, 1U, 4U}) {
                 const std::string limit = going == 0 ? "" : ", " + std::to_string(going) + " at a time";
                 all.push_back({"last " + std::to_string(margin) + " stay" + limit, going, margin});
             }

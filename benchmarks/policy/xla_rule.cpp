@@ -90,7 +90,7 @@ void xla_rule::needed(uint32_t tensor) {
 
 std::vector<setting> xla_settings() {
     std::vector<setting> all;
-    for (const uint64_t limit : {1, 2, 4, 8, 0}) {
+    for (const uint64_t limit : {1U, 2U, 4U, 8U, 0U}) {
         all.push_back({limit == 0 ? "no limit" : std::to_string(limit) + " at once", limit, 0});
     }
     return all;

@@ -70,7 +70,7 @@ TEST(double_buffer, a_window_is_not_left_early) {
 }
 
 TEST(static_window, holds_as_many_equal_layers_as_are_not_offloaded) {
-    for (const uint64_t offloaded : {1, 2, 3, 5, 7}) {
+    for (const uint64_t offloaded : {1U, 2U, 3U, 5U, 7U}) {
         const played p = play(make_static_window(), plain_chain(8, 1, 2), machine_with(2, 1), offloaded);
         EXPECT_EQ(p.peak, 8 - offloaded) << offloaded;
     }
