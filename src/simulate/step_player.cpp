@@ -29,7 +29,8 @@ uint64_t player_aligned(uint64_t size_bytes) noexcept {
 
 }  // namespace
 
-step_player::step_player(const step_model &model, const play_options &options) : model_(model), options_(options) {}
+step_player::step_player(const step_model &model, const play_options &options)
+    : model_(model), options_(options), random_(options.sizes.seed) {}
 
 step_player::~step_player() {
     if (runtime_ != nullptr) {
@@ -49,14 +50,17 @@ status step_player::init() {
     offset_.resize(model_.tensors.size());
     for (size_t t = 0; t < model_.tensors.size(); ++t) {
         offset_[t] = all_bytes;
-        all_bytes += player_aligned(model_.tensors[t].size_bytes);
-        largest_bytes = std::max(largest_bytes, model_.tensors[t].size_bytes);
+        all_bytes += player_aligned(most_bytes(model_.tensors[t]));
+        largest_bytes = std::max(largest_bytes, most_bytes(model_.tensors[t]));
+        size_bytes_.push_back(model_.tensors[t].size_bytes);
     }
     place_recomputes();
     live_.resize(model_.tensors.size());
 
     // Addresses for the framework's tensors and for staging: what may be used is the runtime's budget.
-    options_.machine.device_bytes = 2 * all_bytes + options_.core.staging_bytes + 4 * largest_bytes + (64ULL << 20U);
+    const uint64_t copies = options_.sizes.wanted ? 8 : 2;
+    options_.machine.device_bytes =
+        copies * all_bytes + options_.core.staging_bytes + 4 * largest_bytes + (64ULL << 20U);
     auto dev = std::make_unique<sim_device>(options_.machine);
     device_ = dev.get();
     options_.core.lent_allocator = options_.mode == memory_mode::one_pool;
@@ -90,6 +94,24 @@ status step_player::init() {
     return {};
 }
 
+uint64_t step_player::most_bytes(const step_tensor &tensor) const noexcept {
+    const double most = options_.sizes.wanted ? std::max(options_.sizes.most, 1.0) : 1;
+    return static_cast<uint64_t>(std::ceil(most * static_cast<double>(tensor.size_bytes)));
+}
+
+void step_player::redraw_sizes() {
+    if (!options_.sizes.wanted || steps_played_ == 0) {
+        return;
+    }
+    for (size_t t = 0; t < size_bytes_.size(); ++t) {
+        const auto whole_bytes = static_cast<double>(model_.tensors[t].size_bytes);
+        const auto least = static_cast<uint64_t>(std::ceil(options_.sizes.least * whole_bytes / k_player_alignment));
+        const auto most = static_cast<uint64_t>(options_.sizes.most * whole_bytes / k_player_alignment);
+        size_bytes_[t] =
+            k_player_alignment * (least < most ? least + random_() % (most - least + 1) : std::max<uint64_t>(most, 1));
+    }
+}
+
 // Where the model says or at the first use; what is computed from something that is recomputed too needs it there, so
 // that one comes with it at the latest.
 void step_player::place_recomputes() {
@@ -121,21 +143,32 @@ void step_player::place_recomputes() {
     }
 }
 
-// Stream-ordered memory of one stream: what was given back may be given out again at once.
+// Stream-ordered memory of one stream: what was given back may be given out again at once. Of sizes that change there
+// would be ever more blocks, so those come in powers of two.
+uint64_t step_player::lent_bytes(uint64_t size_bytes) const noexcept {
+    uint64_t block_bytes = k_player_alignment;
+    while (options_.sizes.wanted && block_bytes < size_bytes) {
+        block_bytes *= 2;
+    }
+    return std::max(block_bytes, size_bytes);
+}
+
 void *step_player::lend(void *context, uint64_t size_bytes, uint64_t, ebb_stream) {
     auto *self = static_cast<step_player *>(context);
-    std::vector<void *> &unused = self->lent_[size_bytes];
+    const uint64_t block_bytes = self->lent_bytes(size_bytes);
+    std::vector<void *> &unused = self->lent_[block_bytes];
     if (!unused.empty()) {
         void *given = unused.back();
         unused.pop_back();
         return given;
     }
-    result<void *> fresh = self->device_->alloc_device(size_bytes);
+    result<void *> fresh = self->device_->alloc_device(block_bytes);
     return fresh.ok() ? fresh.value() : nullptr;
 }
 
 void step_player::take_back(void *context, void *data, uint64_t size_bytes, ebb_stream) {
-    static_cast<step_player *>(context)->lent_[size_bytes].push_back(data);
+    auto *self = static_cast<step_player *>(context);
+    self->lent_[self->lent_bytes(size_bytes)].push_back(data);
 }
 
 ebb_statistics step_player::statistics() {
@@ -149,6 +182,8 @@ ebb_statistics step_player::statistics() {
 
 result<step_player::step_result> step_player::play() {
     result_ = {};
+    redraw_sizes();
+    ++steps_played_;
     device_->synchronize();
     EBB_TRY(player_called(ebb_step(runtime_, EBB_PHASE_TRAIN), "ebb_step"));
     EBB_TRY(device_->record_event(begin_, compute_));
@@ -238,7 +273,7 @@ status step_player::produce(uint32_t t) {
     ebb_offload_args args{};
     args.struct_size = sizeof(args);
     args.data = memory_ + offset_[t];
-    args.size_bytes = tensor.size_bytes;
+    args.size_bytes = size_bytes_[t];
     args.producers = &stream;
     args.producer_count = 1;
     args.micro_batch = tensor.micro_batch;
@@ -260,6 +295,7 @@ status step_player::produce(uint32_t t) {
     live_[t] = {};
     live_[t].activation = info.activation;
     live_[t].placement = info.placement;
+    result_.kept[static_cast<size_t>(info.reason)] += info.placement == EBB_PLACE_KEEP ? 1 : 0;
     return {};
 }
 
@@ -304,9 +340,8 @@ status step_player::bring(uint32_t t, bool &recompute) {
         return player_failed("ebb_reload");
     }
     ++result_.no_slot;
-    return player_called(
-        ebb_reload_into(runtime_, l.activation, memory_ + offset_[t], model_.tensors[t].size_bytes, stream),
-        "ebb_reload_into");
+    return player_called(ebb_reload_into(runtime_, l.activation, memory_ + offset_[t], size_bytes_[t], stream),
+                         "ebb_reload_into");
 }
 
 status step_player::use(uint32_t t) {
@@ -324,7 +359,7 @@ status step_player::recompute(uint32_t t) {
         }
     }
     std::vector<uint32_t> brought;
-    EBB_TRY(player_called(ebb_recompute_begin(runtime_, tensor.size_bytes), "ebb_recompute_begin"));
+    EBB_TRY(player_called(ebb_recompute_begin(runtime_, size_bytes_[t]), "ebb_recompute_begin"));
     for (const uint32_t f : tensor.recompute_from) {
         if (live_[f].here) {
             continue;
@@ -343,7 +378,7 @@ status step_player::recompute(uint32_t t) {
     }
     live_[t].here = true;
     live_[t].recomputed = true;
-    recomputed_bytes_ += tensor.size_bytes;
+    recomputed_bytes_ += size_bytes_[t];
     return player_called(ebb_recompute_end(runtime_), "ebb_recompute_end");
 }
 
@@ -360,7 +395,7 @@ status step_player::done(uint32_t t) {
     live_tensor &l = live_[t];
     l.here = false;
     if (std::exchange(l.recomputed, false)) {
-        recomputed_bytes_ -= model_.tensors[t].size_bytes;
+        recomputed_bytes_ -= size_bytes_[t];
     }
     if (l.claim == 0) {
         return {};

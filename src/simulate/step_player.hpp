@@ -2,9 +2,11 @@
 // with kernels of the model's times in between. What comes out is what the runtime does, not what a model of it would.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -18,12 +20,22 @@
 
 namespace ebb {
 
+// Sizes that change from step to step, as routing makes them do. The first step has the model's; each later one draws
+// every tensor's anew, a multiple of 512 bytes between these parts of the model's.
+struct redrawn_sizes {
+    bool wanted = false;
+    uint64_t seed = 0;
+    double least = 1;
+    double most = 1;
+};
+
 struct play_options {
     sim_machine machine;
     runtime_options core;
     memory_mode mode = memory_mode::staging;  // one_pool: slots come from the caller's allocator
     const plan *fixed = nullptr;              // placements to ask for; null: the runtime decides
-    std::function<void()> after_event;        // for who watches memory; may be empty
+    redrawn_sizes sizes;
+    std::function<void()> after_event;  // for who watches memory; may be empty
 };
 
 class step_player {
@@ -38,6 +50,7 @@ public:
     struct step_result {
         double step_ns = 0;    // of the compute stream
         uint64_t no_slot = 0;  // reloads that found no room and went into the caller's memory
+        std::array<uint64_t, EBB_REASON_PLAN + 1> kept{};  // how many tensors, by reason
     };
     // One training step.
     result<step_result> play();
@@ -62,6 +75,8 @@ private:
 
     step_player(const step_model &model, const play_options &options);
     status init();
+    void redraw_sizes();
+    [[nodiscard]] uint64_t most_bytes(const step_tensor &tensor) const noexcept;
     void place_recomputes();
     status compute(double time_ns, double hbm_fraction);
     status begin_collective(const step_event &e);
@@ -77,6 +92,7 @@ private:
     status recompute_due(uint32_t event);
     status play_event(uint32_t event);
     status play_events();
+    [[nodiscard]] uint64_t lent_bytes(uint64_t size_bytes) const noexcept;
     static void *lend(void *context, uint64_t size_bytes, uint64_t alignment, ebb_stream home);
     static void take_back(void *context, void *data, uint64_t size_bytes, ebb_stream home);
 
@@ -89,7 +105,10 @@ private:
     stream_id collective_{};
     event_id begin_{}, end_{}, joined_{};
     std::byte *memory_ = nullptr;
-    std::vector<uint64_t> offset_;                     // by tensor, in memory_
+    std::vector<uint64_t> offset_;      // by tensor, in memory_
+    std::vector<uint64_t> size_bytes_;  // by tensor, in this step
+    std::mt19937_64 random_;
+    uint64_t steps_played_ = 0;
     std::vector<std::vector<uint32_t>> recompute_at_;  // by event: tensors that the plan recomputes before it
     std::vector<live_tensor> live_;
     std::unordered_map<uint64_t, std::vector<void *>> lent_;  // given back, by size

@@ -35,6 +35,7 @@ sim_device::sim_device(const sim_machine &machine, std::optional<uint64_t> check
       default_stream_(streams_.create()) {
     EBB_CHECK(check_machine(machine).ok());
     info_.name = "sim";
+    info_.integrated = machine_.integrated;
 }
 
 sim_device::~sim_device() = default;
@@ -397,6 +398,11 @@ std::vector<sim_violation> sim_device::violations() const {
 uint64_t sim_device::violation_count() const {
     const std::lock_guard lock(mutex_);
     return checker_ == nullptr ? 0 : checker_->violation_count();
+}
+
+void sim_device::set_link_rates(double d2h_bytes_per_second, double h2d_bytes_per_second) {
+    const std::lock_guard lock(mutex_);
+    streams_.set_link_rates(d2h_bytes_per_second, h2d_bytes_per_second);
 }
 
 // ------------------------------------------------------------------------------------------------------- gates --

@@ -68,6 +68,8 @@ public:
 
     // For what computes on the simulated machine.
     status launch(stream_id stream, const sim_kernel &kernel);
+    // From now on, for copies that are under way too: a link that is shared with somebody else gets slower. Above 0.
+    void set_link_rates(double d2h_bytes_per_second, double h2d_bytes_per_second);
     // The stream stands until open_gate(), once.
     struct gate {
         sim_streams::index number;

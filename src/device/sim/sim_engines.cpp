@@ -133,6 +133,12 @@ void sim_engines::set_speeds() noexcept {
     }
 }
 
+void sim_engines::set_link_rates(double d2h_bytes_per_second, double h2d_bytes_per_second) noexcept {
+    machine_.d2h.bytes_per_second = d2h_bytes_per_second;
+    machine_.h2d.bytes_per_second = h2d_bytes_per_second;
+    set_speeds();
+}
+
 sim_engines::ended sim_engines::advance(sim_time_ps limit) {
     EBB_CHECK(limit >= now_);
     while (next_ != nullptr && next_end_ps_ <= limit) {

@@ -46,6 +46,9 @@ public:
     };
     ended advance(sim_time_ps limit);
 
+    // From now on, for copies that are under way too; both above 0.
+    void set_link_rates(double d2h_bytes_per_second, double h2d_bytes_per_second) noexcept;
+
     // How long each engine has worked, latencies included.
     [[nodiscard]] sim_time_ps busy_ps(sim_engine engine) const noexcept;
 
@@ -85,7 +88,7 @@ private:
     void set_speed(state &e, double speed) noexcept;
     [[nodiscard]] double copy_rate(const sim_link &link, const state &e, bool both) const noexcept;
 
-    const sim_machine machine_;
+    sim_machine machine_;
     sim_time_ps now_ = 0;
     uint32_t active_count_ = 0;
     std::array<state, k_sim_engines> engines_;

@@ -34,6 +34,7 @@ struct sim_machine {
     uint64_t host_bytes = 0;  // that may be pinned
     sim_link d2h;
     sim_link h2d;
+    bool integrated = false;   // device memory is host memory: copies take their time and free nothing
     bool half_duplex = false;  // both directions share one link: each has half of its rate while both are busy
 
     double hbm_bytes_per_second = 0;        // 0: without limit

@@ -43,6 +43,14 @@ status set_sim_latency(sim_machine &machine, std::string_view key, std::string_v
     return {};
 }
 
+status set_sim_integrated(sim_machine &machine, std::string_view key, std::string_view value) {
+    if (value != "on" && value != "off") {
+        return bad_sim_setting(key, value, "on, off");
+    }
+    machine.integrated = value == "on";
+    return {};
+}
+
 status set_sim_value(sim_machine &machine, std::string_view key, std::string_view value) {
     if (key == "device_bytes") {
         return set_sim_bytes(machine.device_bytes, key, value);
@@ -59,9 +67,12 @@ status set_sim_value(sim_machine &machine, std::string_view key, std::string_vie
     if (key == "latency_ns") {
         return set_sim_latency(machine, key, value);
     }
+    if (key == "integrated") {
+        return set_sim_integrated(machine, key, value);
+    }
     return {code::invalid_argument,
             fmt::format("device \"sim\": there is no setting \"{}\"; allowed: device_bytes, host_bytes, "
-                        "d2h_bytes_per_second, h2d_bytes_per_second, latency_ns",
+                        "d2h_bytes_per_second, h2d_bytes_per_second, latency_ns, integrated",
                         key)};
 }
 

@@ -12,7 +12,7 @@ namespace ebb {
 [[nodiscard]] sim_machine default_sim_machine();
 
 // Empty text: the default machine. Keys: device_bytes, host_bytes, d2h_bytes_per_second, h2d_bytes_per_second,
-// latency_ns (of copies either way).
+// latency_ns (of copies either way), integrated (on or off).
 [[nodiscard]] result<sim_machine> parse_sim_machine(std::string_view text);
 
 }  // namespace ebb

@@ -21,6 +21,9 @@ public:
         : engines_(machine), checker_(checker) {}
 
     [[nodiscard]] const sim_engines &engines() const noexcept { return engines_; }
+    void set_link_rates(double d2h_bytes_per_second, double h2d_bytes_per_second) noexcept {
+        engines_.set_link_rates(d2h_bytes_per_second, h2d_bytes_per_second);
+    }
     [[nodiscard]] sim_time_ps now() const noexcept { return checker_ == nullptr ? engines_.now() : checker_->now(); }
     [[nodiscard]] bool idle() const noexcept { return checker_ == nullptr ? engines_.idle() : checker_->idle(); }
 

@@ -44,6 +44,10 @@ TEST(registry, a_simulated_machine_is_what_its_settings_say) {
     const auto made = make_device("sim", 0, {});
     ASSERT_TRUE(made.ok());
     EXPECT_EQ(made.value()->memory().capacity_bytes, 186'000'000'000U);
+    EXPECT_FALSE(made.value()->info().integrated);
+    const auto integrated = make_device("sim:integrated=on", 0, {});
+    ASSERT_TRUE(integrated.ok()) << integrated.why().text();
+    EXPECT_TRUE(integrated.value()->info().integrated);
     const auto other =
         make_device("sim:device_bytes=80G,host_bytes=1.5TiB,latency_ns=0,d2h_bytes_per_second=52GB/s", 0, {});
     ASSERT_TRUE(other.ok()) << other.why().text();
@@ -75,6 +79,7 @@ TEST(registry, settings_of_a_simulated_machine_that_cannot_be_are_named) {
               "device \"sim\": d2h_bytes_per_second is \"fast\"; allowed: a rate above 0, as in 193GB/s");
     EXPECT_EQ(refused("sim:latency_ns=-1"),
               "device \"sim\": latency_ns is \"-1\"; allowed: a whole number up to 1000000000");
+    EXPECT_EQ(refused("sim:integrated=yes"), "device \"sim\": integrated is \"yes\"; allowed: on, off");
     EXPECT_EQ(refused("sim:latency_ns=1,gb200"),
               "device \"sim\": a setting is \"gb200\"; allowed: key=value, as in d2h_bytes_per_second=52GB/s");
     EXPECT_NE(refused("sim:colour=red").find("there is no setting \"colour\"; allowed: device_bytes"),

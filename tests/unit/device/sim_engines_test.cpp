@@ -104,6 +104,19 @@ TEST(sim_engines, the_curve_gives_the_rate_by_size) {
     EXPECT_EQ(alone(6'000'000), 60 * k_us);
 }
 
+// Half of it at 100 GB/s, the rest at 50; the next one all of it.
+TEST(sim_engines, a_changed_rate_holds_for_what_is_left_of_a_copy_too) {
+    sim_times at(plain_machine());
+    const auto lane = at.stream();
+    const auto out = at.run(lane, copy_out(1'000'000));
+    const auto next = at.run(lane, copy_out(1'000'000));
+    at.streams().run_until(5 * k_us);
+    at.streams().set_link_rates(50e9, 20e9);
+    EXPECT_EQ(at.end_of(out), 15 * k_us);
+    EXPECT_EQ(at.end_of(next), 35 * k_us);
+    EXPECT_EQ(at.end_of(at.run(copy_in(1'000'000))), (35 + 50) * k_us);
+}
+
 TEST(sim_engines, a_link_without_limit_takes_its_latency_only) {
     sim_machine machine;
     machine.h2d.latency_ps = 4 * k_us;
