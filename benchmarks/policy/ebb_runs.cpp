@@ -31,6 +31,7 @@ plan_budget budget_of(const machine_profile &machine, memory_mode mode, uint64_t
     const machine_links links = to_plan_links(machine, chunk_bytes_of(machine));
     b.d2h = links.d2h;
     b.h2d = links.h2d;
+    b.collective_loss = machine.collective_loss.value;
     b.mode = mode;
     b.exact_slots = mode == memory_mode::staging;
     b.device_bytes = device_budget_bytes - (mode == memory_mode::staging ? k_least_staging_bytes : 0);

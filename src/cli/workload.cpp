@@ -43,6 +43,7 @@ plan_budget budget_of(const model_arguments &a, const machine_profile &machine) 
     const machine_links links = to_plan_links(machine, a.chunk_bytes.value_or(usual_chunk_bytes(machine)), !a.alone);
     budget.d2h = links.d2h;
     budget.h2d = links.h2d;
+    budget.collective_loss = machine.collective_loss.value;
     budget.mode = a.memory;
     budget.device_bytes = a.device_bytes.value_or(machine.device_bytes.value);
     budget.host_bytes = a.host_bytes.value_or(pinnable_bytes(machine));

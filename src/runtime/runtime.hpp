@@ -444,6 +444,7 @@ private:
     step_record record_;
     uint32_t position_ = 0;                   // the next event expected
     uint32_t last_use_ = k_no_index;          // event of the last matched use
+    uint32_t ends_seen_ = 0;                  // of claims and activations, since the last event
     uint32_t window_ = 0;                     // the next of the record's reloads that prefetching looks at
     uint32_t waiting_for_slot_ = k_no_index;  // the activation that the window stops at until a slot is freed
     std::vector<uint64_t> bound_;             // by entry: handle of this step's activation, 0 none

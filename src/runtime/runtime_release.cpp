@@ -43,6 +43,7 @@ void runtime::release_one(index i) {
     --user_live_;
     if (a.traced != k_no_index && a.traced_step == step_number_ && training()) {
         trace_.release(a.traced);
+        ++ends_seen_;
     }
     if (a.recomputed) {
         recomputed_bytes_ -= a.size_bytes;

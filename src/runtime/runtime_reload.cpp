@@ -558,6 +558,7 @@ status runtime::end_claim(index c, stream_id last) {
     if (training() && !recomputing_ && body.traced != k_no_index && body.traced_step == step_number_ &&
         !body.released) {
         trace_.done(body.traced);
+        ++ends_seen_;
     }
     if (body.has_slot) {
         // Another use of these bytes is expected within the window: leaving them is that use's prefetch.

@@ -18,7 +18,9 @@ uint64_t runtime::next_produced_bytes() const noexcept {
     if (!following()) {
         return largest_seen_bytes_;  // whatever comes next, as far as anyone can tell
     }
-    if (position_ >= record_.events().size() || record_.events()[position_].use) {
+    // While claims or activations are still to end before it, the call that ends the last of them makes its room.
+    if (position_ >= record_.events().size() || record_.events()[position_].use ||
+        ends_seen_ < record_.ends_before(position_)) {
         return 0;
     }
     return record_.entries()[record_.events()[position_].entry].size_bytes;

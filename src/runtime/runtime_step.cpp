@@ -21,6 +21,7 @@ status runtime::begin_step(phase p) {
     window_ = 0;
     waiting_for_slot_ = k_no_index;
     last_use_ = k_no_index;
+    ends_seen_ = 0;
     matched_events_ = unknown_events_ = misordered_events_ = 0;
     std::fill(bound_.begin(), bound_.end(), 0);
     std::copy(record_.series_first().begin(), record_.series_first().end(), cursor_.begin());
@@ -297,6 +298,7 @@ void runtime::match_input(index i) {
 // What lies between is missing from this step: it is skipped. False when the event was skipped before, or came before.
 bool runtime::follow_to(uint32_t event) {
     recompute_due_ = false;
+    ends_seen_ = 0;
     if (event < position_) {
         return false;
     }

@@ -101,9 +101,15 @@ void evaluator::derive_ops() {
         }
     }
     uint64_t next_bytes = 0;
+    bool end_next = false;  // what a release frees before the next produce is not made room for twice
     for (auto at = static_cast<uint32_t>(ops_.size()); at-- > 0;) {
         op &o = ops_[at];
-        o.next_bytes = next_bytes;
+        o.next_bytes = end_next ? 0 : next_bytes;
+        if (o.what == op_kind::done || o.what == op_kind::release) {
+            end_next = true;
+        } else if (o.what == op_kind::produce || o.what == op_kind::use) {
+            end_next = false;
+        }
         if (o.what == op_kind::produce) {
             next_bytes = model_.tensors[o.tensor].size_bytes;
             last_produce_ = std::max(last_produce_, at);
@@ -173,7 +179,8 @@ void evaluator::prepare(const plan &p, const plan_budget &budget) {
     prefetch_held_ = false;
     blocked_ = false;
     forecast_done_ = false;
-    compute_at_ns_ = d2h_at_ns_ = h2d_at_ns_ = collective_at_ns_ = 0;
+    compute_at_ns_ = d2h_at_ns_ = h2d_at_ns_ = collective_at_ns_ = collective_began_ns_ = 0;
+    collective_loss_ = budget.collective_loss;
     held_bytes_ = moving_bytes_ = staged_bytes_ = host_bytes_ = host_peak_bytes_ = peak_bytes_ = 0;
 }
 
@@ -306,13 +313,13 @@ inline bool evaluator::run_op(uint32_t at) {
         case op_kind::pause:
             return true;
         case op_kind::collective_begin:
-            collective_at_ns_ = std::max(collective_at_ns_, compute_at_ns_) + collective_ns_[collective_++];
+            begin_collective();
             return true;
         case op_kind::collective_end:
             wait(collective_at_ns_, result_.exposed_collective_ns);
             return true;
         case op_kind::hold_begin:
-            collective_at_ns_ = std::max(collective_at_ns_, compute_at_ns_) + collective_ns_[collective_++];
+            begin_collective();
             ++holds_;
             return true;
         case op_kind::hold_end:
@@ -320,6 +327,30 @@ inline bool evaluator::run_op(uint32_t at) {
             return true;
         default:
             return run_call(at);
+    }
+}
+
+// Copies out that run beside it slow it down: those asked for before are done without a gap.
+void evaluator::begin_collective() {
+    const double begin_ns = std::max(collective_at_ns_, compute_at_ns_);
+    const double alone_ns = collective_ns_[collective_++];
+    collective_began_ns_ = begin_ns;
+    collective_at_ns_ = begin_ns + alone_ns;
+    if (collective_loss_ > 0 && d2h_at_ns_ > begin_ns) {
+        const double beside_ns = d2h_at_ns_ - begin_ns;
+        const double left_ns = alone_ns - beside_ns * (1 - collective_loss_);
+        collective_at_ns_ = left_ns > 0 ? d2h_at_ns_ + left_ns : begin_ns + alone_ns / (1 - collective_loss_);
+    }
+}
+
+// One that was asked for while a collective runs.
+inline void evaluator::copy_out(uint32_t t, double ready_ns) {
+    const double begin_ns = std::max(d2h_at_ns_, ready_ns);
+    d2h_at_ns_ = begin_ns + d2h_ns_[t];
+    states_[t].d2h_end_ns = d2h_at_ns_;
+    if (collective_loss_ > 0 && collective_at_ns_ > begin_ns) {
+        const double beside_ns = std::min(d2h_at_ns_, collective_at_ns_) - std::max(begin_ns, collective_began_ns_);
+        collective_at_ns_ += std::max(0.0, beside_ns) * collective_loss_;
     }
 }
 
@@ -345,8 +376,7 @@ void evaluator::issue_held_to(uint32_t tensor) {
         state &s = states_[c.tensor];
         if (s.held) {
             s.held = false;
-            d2h_at_ns_ = std::max(d2h_at_ns_, c.ready_ns) + d2h_ns_[c.tensor];
-            s.d2h_end_ns = d2h_at_ns_;
+            copy_out(c.tensor, c.ready_ns);
         }
         if (c.tensor == tensor) {
             return;
@@ -399,8 +429,7 @@ inline bool evaluator::produce(const op &o) {
         if (holds_ != 0) {
             held_copies_.push_back({t, compute_at_ns_});
         } else {
-            d2h_at_ns_ = std::max(d2h_at_ns_, compute_at_ns_) + d2h_ns_[t];
-            states_[t].d2h_end_ns = d2h_at_ns_;
+            copy_out(t, compute_at_ns_);
         }
         states_[t].expected = states_[t].claims = 0;
         what_[t] = tensor_state::source;

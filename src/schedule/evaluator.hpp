@@ -5,7 +5,8 @@
 // The rules, for the events in their order. C, D, H are the times at which compute, the D2H lane and the H2D lane are
 // free.
 //   work         C += its time.
-//   collective   begins at max(C, end of the one before). collective_end: C waits for it.
+//   collective   begins at max(C, end of the one before), and loses a part of its rate while copies out run beside it.
+//                collective_end: C waits for it.
 //   hold         such a collective, which has the links to itself: copies out and prefetches asked for between its
 //   begin
 //                and its end are issued at its end, not to start before its time is over; C does not wait. A copy that
@@ -23,9 +24,8 @@
 //                again. release: done, and what was kept is free. The copy of a source that is released before it was
 //                given up, forwarded or not, is waited for: its memory may be reused behind it.
 // After each of these calls (all events but work and collectives):
-//   room         if the next produce or use is a produce (done and release are not in the record, so what they free
-//                before it does not count), its bytes must fit: sources are given up, oldest first, C waiting for each
-//                one's copy, until  held + next <= budget.
+//   room         if the next of these calls is a produce, its bytes must fit: sources are given up, oldest first, C
+//                waiting for each one's copy, until  held + next <= budget.
 //   prefetch     the expected reloads in the order of their uses, none overtaking. Passed over are sources that will be
 //                forwarded (by a forecast of the room rule that knows no slots). One is issued here if its source
 //                was given up and  slots + sources + forwarded + a + max of f from here to its use <= budget,  f being
@@ -153,6 +153,8 @@ private:
     void end_claim(uint32_t tensor);
     void release(uint32_t tensor);
     [[nodiscard]] bool recompute_here(uint32_t at);
+    void begin_collective();
+    void copy_out(uint32_t tensor, double ready_ns);
     void end_hold(uint32_t at, uint64_t next_bytes);
     void issue_held_to(uint32_t tensor);
     void cancel_held(uint32_t tensor);
@@ -231,6 +233,7 @@ private:
     uint64_t forecast_held_bytes_ = 0;
     double exposed_ns_ = 0, allowed_ns_ = 0;
     double compute_at_ns_ = 0, d2h_at_ns_ = 0, h2d_at_ns_ = 0, collective_at_ns_ = 0;
+    double collective_began_ns_ = 0, collective_loss_ = 0;
     uint64_t held_bytes_ = 0;    // of the pool
     uint64_t moving_bytes_ = 0;  // of these: sources, forwarded ones and slots
     uint64_t staged_bytes_ = 0;

@@ -37,6 +37,7 @@ struct plan_budget {
     memory_mode mode = memory_mode::one_pool;
     uint64_t device_bytes = 0;  // for what the step model holds, fixed bytes included
     uint64_t host_bytes = ~uint64_t{0};
+    double collective_loss = 0;        // part of a collective's rate that is lost while a copy out runs
     uint64_t fixed_staging_bytes = 0;  // staging is given, not the planner's to choose
     // Staging: slots lie where staging's allocator puts them, which costs time to find out; otherwise room is a number
     // of bytes, freed first taken first. They differ only where sizes do.

@@ -54,6 +54,10 @@ void step_record::adopt(const step_trace &trace) {
     collectives_ = trace.collectives();
     ends_ = trace.ends();
     inputs_ = trace.inputs();
+    ends_before_.assign(events_.size() + 1, 0);
+    for (const traced_end &end : ends_) {
+        ++ends_before_[end.at];
+    }
     link_occurrences();
     derive();
 }
@@ -270,6 +274,18 @@ void step_record::forecast(const budget &b) {
             source_bytes -= entries_[i].size_bytes;
         }
     };
+    const auto give_up_for = [&](uint64_t next_bytes) {
+        while (head < queue.size() &&
+               (total_bytes + next_bytes > b.device_bytes || source_bytes > b.source_cap_bytes)) {
+            const uint32_t oldest = queue[head++];
+            if (pending[oldest] != 0) {
+                leave(oldest);
+                total_bytes -= held[oldest];
+                held[oldest] = 0;
+                entries_[oldest].given_up_before_use = true;
+            }
+        }
+    };
     for (uint32_t at = 0; at < events_.size(); ++at) {
         for (const uint32_t i : ends[at]) {
             leave(i);
@@ -278,18 +294,9 @@ void step_record::forecast(const budget &b) {
         }
         const uint32_t i = events_[at].entry;
         entry &e = entries_[i];
-        const auto give_up_for = [&](uint64_t next_bytes) {
-            while (head < queue.size() &&
-                   (total_bytes + next_bytes > b.device_bytes || source_bytes > b.source_cap_bytes)) {
-                const uint32_t oldest = queue[head++];
-                if (pending[oldest] != 0) {
-                    leave(oldest);
-                    total_bytes -= held[oldest];
-                    held[oldest] = 0;
-                    entries_[oldest].given_up_before_use = true;
-                }
-            }
-        };
+        if (ends_before_[at] != 0) {
+            give_up_for(events_[at].use ? 0 : e.size_bytes);  // the last call before a produce makes its room
+        }
         if (events_[at].use && recomputed(e) && held[i] == 0) {
             for (uint32_t r = reload_at_[at]; r < reload_at_[at + 1]; ++r) {
                 leave(reloads_[r].own ? i : reloads_[r].entry);  // read, so it stays
@@ -309,7 +316,7 @@ void step_record::forecast(const budget &b) {
                 queue.push_back(i);
             }
         }
-        const bool produce_next = at + 1 < events_.size() && !events_[at + 1].use;
+        const bool produce_next = at + 1 < events_.size() && !events_[at + 1].use && ends_before_[at + 1] == 0;
         const uint64_t next_bytes = produce_next ? entries_[events_[at + 1].entry].size_bytes : 0;
         give_up_for(next_bytes);
     }

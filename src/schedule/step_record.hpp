@@ -79,6 +79,8 @@ public:
     [[nodiscard]] const std::vector<reload> &reloads() const noexcept { return reloads_; }
     // The first of them that an event or a later one needs.
     [[nodiscard]] uint32_t reload_at(uint32_t number) const noexcept { return reload_at_[number]; }
+    // By event: how many claims and activations end between the one before and it.
+    [[nodiscard]] uint32_t ends_before(uint32_t number) const noexcept { return ends_before_[number]; }
     // By event: what kept activations and those computed again hold then, with a produced one's bytes in the making.
     [[nodiscard]] const std::vector<uint64_t> &fixed_bytes() const noexcept { return fixed_bytes_; }
     [[nodiscard]] entry &at(uint32_t index) noexcept { return entries_[index]; }
@@ -114,7 +116,8 @@ private:
     std::vector<uint32_t> last_reload_;  // scratch, by entry
     std::vector<uint8_t> again_;
     std::vector<uint32_t> to_recompute_;
-    std::vector<uint32_t> reload_at_;  // by event, and one beyond
+    std::vector<uint32_t> reload_at_;    // by event, and one beyond
+    std::vector<uint32_t> ends_before_;  // by event, and one beyond
     std::vector<uint64_t> fixed_bytes_;
     std::vector<uint32_t> series_first_;  // entry
     std::vector<uint32_t> buckets_;       // open addressing over series
