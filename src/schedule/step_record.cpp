@@ -100,6 +100,7 @@ void step_record::derive_reloads() {
     reload_at_.assign(events_.size() + 1, 0);
     last_reload_.assign(entries_.size(), k_no_index);
     again_.assign(entries_.size(), 0);
+    recomputes_.clear();
     for (uint32_t i = 0; i < events_.size(); ++i) {
         reload_at_[i] = static_cast<uint32_t>(reloads_.size());
         if (events_[i].use) {
@@ -125,6 +126,7 @@ void step_record::add_inputs(uint32_t at, uint32_t first) {
             continue;
         }
         again_[e] = 1;
+        recomputes_.push_back({at, e});
         for (uint32_t k = 0; k < entries_[e].input_count; ++k) {
             const uint32_t from = inputs_[entries_[e].first_input + k];
             if (entries_[from].memory == held_memory::source) {
@@ -149,6 +151,7 @@ void step_record::derive_fixed() {
     std::vector<uint8_t> there(entries_.size(), 0);
     uint64_t held = 0;
     size_t end = 0;
+    size_t next = 0;
     for (uint32_t i = 0; i < events_.size(); ++i) {
         for (; end < ends_.size() && ends_[end].at <= i; ++end) {
             const uint32_t gone = ends_[end].activation;
@@ -158,12 +161,18 @@ void step_record::derive_fixed() {
             }
         }
         const uint32_t e = events_[i].entry;
-        const bool fixed = entries_[e].memory == held_memory::kept || (events_[i].use && recomputed(entries_[e]));
-        if (fixed && there[e] == 0) {
-            there[e] = 1;
-            held += entries_[e].size_bytes;
+        const auto stays = [&](uint32_t what) {
+            held += there[what] == 0 ? entries_[what].size_bytes : 0;
+            there[what] = 1;
+        };
+        for (; next < recomputes_.size() && recomputes_[next].at == i; ++next) {
+            stays(recomputes_[next].entry);
         }
-        const bool in_the_making = !events_[i].use && !fixed;
+        const bool kept = entries_[e].memory == held_memory::kept;
+        if (kept) {
+            stays(e);
+        }
+        const bool in_the_making = !events_[i].use && !kept;
         fixed_bytes_[i] = held + (in_the_making ? entries_[e].size_bytes : 0);
     }
 }
@@ -266,6 +275,7 @@ void step_record::forecast(const budget &b) {
     }
     std::vector<uint32_t> queue;  // of sources, oldest first; entries that left it are skipped
     size_t head = 0;
+    size_t next = 0;
     uint64_t total_bytes = 0;
     uint64_t source_bytes = 0;
     const auto leave = [&](uint32_t i) {
@@ -297,13 +307,16 @@ void step_record::forecast(const budget &b) {
         if (ends_before_[at] != 0) {
             give_up_for(events_[at].use ? 0 : e.size_bytes);  // the last call before a produce makes its room
         }
-        if (events_[at].use && recomputed(e) && held[i] == 0) {
+        if (next < recomputes_.size() && recomputes_[next].at == at) {
             for (uint32_t r = reload_at_[at]; r < reload_at_[at + 1]; ++r) {
                 leave(reloads_[r].own ? i : reloads_[r].entry);  // read, so it stays
             }
-            give_up_for(e.size_bytes);
-            held[i] = e.size_bytes;
-            total_bytes += e.size_bytes;
+        }
+        for (; next < recomputes_.size() && recomputes_[next].at == at; ++next) {
+            const uint32_t made = recomputes_[next].entry;
+            give_up_for(entries_[made].size_bytes);
+            held[made] = entries_[made].size_bytes;
+            total_bytes += held[made];
         }
         if (events_[at].claimed) {
             leave(e.parent == k_no_index ? i : e.parent);

@@ -115,6 +115,11 @@ private:
     std::vector<reload> reloads_;
     std::vector<uint32_t> last_reload_;  // scratch, by entry
     std::vector<uint8_t> again_;
+    struct again {
+        uint32_t at;  // event
+        uint32_t entry;
+    };
+    std::vector<again> recomputes_;  // in their order: each at the first use that needs it, its own or another's
     std::vector<uint32_t> to_recompute_;
     std::vector<uint32_t> reload_at_;    // by event, and one beyond
     std::vector<uint32_t> ends_before_;  // by event, and one beyond

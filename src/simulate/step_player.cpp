@@ -350,16 +350,44 @@ status step_player::use(uint32_t t) {
     return again ? recompute(t) : status();
 }
 
-// What it is computed from is claimed for that long; a copy that backward needs again stays where it is.
-status step_player::recompute(uint32_t t) {
-    const step_tensor &tensor = model_.tensors[t];
-    for (const uint32_t f : tensor.recompute_from) {
-        if (live_[f].placement == EBB_PLACE_RECOMPUTE && !live_[f].here) {
-            EBB_TRY(recompute(f));  // it stays for its own use
+// It and what it is computed from that is nowhere either, in the order of their production. No recursion: chains of
+// inputs may be long.
+std::vector<uint32_t> step_player::needed_again(uint32_t t) const {
+    std::vector<uint32_t> needed{t};
+    for (size_t next = 0; next < needed.size(); ++next) {
+        for (const uint32_t f : model_.tensors[needed[next]].recompute_from) {
+            const bool nowhere = live_[f].placement == EBB_PLACE_RECOMPUTE && !live_[f].here;
+            if (nowhere && std::find(needed.begin(), needed.end(), f) == needed.end()) {
+                needed.push_back(f);
+            }
         }
     }
+    std::sort(needed.begin(), needed.end());
+    return needed;
+}
+
+// All in one section, since they do not nest.
+status step_player::recompute(uint32_t t) {
+    const std::vector<uint32_t> needed = needed_again(t);
+    uint64_t size_bytes = 0;
+    for (const uint32_t n : needed) {
+        size_bytes += size_bytes_[n];
+    }
+    EBB_TRY(player_called(ebb_recompute_begin(runtime_, size_bytes), "ebb_recompute_begin"));
+    for (const uint32_t n : needed) {
+        bool again = true;
+        if (n != t) {
+            EBB_TRY(bring(n, again));  // the runtime learns that it is there from now on
+        }
+        EBB_TRY(compute_again(n));
+    }
+    return player_called(ebb_recompute_end(runtime_), "ebb_recompute_end");
+}
+
+// What it is computed from is claimed for that long; a copy that backward needs again stays where it is.
+status step_player::compute_again(uint32_t t) {
+    const step_tensor &tensor = model_.tensors[t];
     std::vector<uint32_t> brought;
-    EBB_TRY(player_called(ebb_recompute_begin(runtime_, size_bytes_[t]), "ebb_recompute_begin"));
     for (const uint32_t f : tensor.recompute_from) {
         if (live_[f].here) {
             continue;
@@ -376,10 +404,10 @@ status step_player::recompute(uint32_t t) {
     for (const uint32_t f : brought) {
         EBB_TRY(done(f));
     }
-    live_[t].here = true;
+    live_[t].here = true;  // it stays for its own use
     live_[t].recomputed = true;
     recomputed_bytes_ += size_bytes_[t];
-    return player_called(ebb_recompute_end(runtime_), "ebb_recompute_end");
+    return {};
 }
 
 status step_player::recompute_due(uint32_t e) {

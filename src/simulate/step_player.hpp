@@ -88,7 +88,9 @@ private:
     status done(uint32_t tensor);
     status release(uint32_t tensor);
     status bring(uint32_t tensor, bool &recompute);
+    [[nodiscard]] std::vector<uint32_t> needed_again(uint32_t tensor) const;
     status recompute(uint32_t tensor);
+    status compute_again(uint32_t tensor);
     status recompute_due(uint32_t event);
     status play_event(uint32_t event);
     status play_events();
