@@ -349,6 +349,7 @@ private:
     void make_plan();
     void note_plan(const planned &made);
     evaluation settle_staging(const step_model &model, planned &made, plan_budget budget);
+    void search_exactly(planner &search, planned &made, plan_budget budget);
     void adopt_plan(const record_model &seen, const plan &chosen);
     void retire_staging();
     void retake_staging(uint64_t size_bytes);

@@ -79,6 +79,7 @@ void runtime::make_plan() {
         return;
     }
     predicted_ = settle_staging(seen.model, made, budget);
+    search_exactly(search, made, budget);
     note_plan(made);
     adopt_plan(seen, made.chosen);
 }
@@ -112,7 +113,24 @@ evaluation runtime::settle_staging(const step_model &model, planned &made, plan_
             made.chosen = tried;
         }
     }
-    return best.feasible ? best : made.predicted;
+    return best;
+}
+
+// Where slots of different sizes leave gaps that no size of staging closes, a search that knows of them finds better.
+// It takes longer, so it is not the first.
+void runtime::search_exactly(planner &search, planned &made, plan_budget budget) {
+    const bool fits = predicted_.feasible;
+    if (budget.mode == memory_mode::one_pool || (fits && predicted_.step_ns <= made.predicted.step_ns * 1.001)) {
+        return;
+    }
+    budget.exact_slots = true;
+    const planned exact = search.make(budget);
+    if (exact.feasible && (!fits || exact.predicted.step_ns < predicted_.step_ns)) {
+        made = exact;
+        predicted_ = exact.predicted;
+    } else if (!fits) {
+        predicted_ = made.predicted;
+    }
 }
 
 void runtime::adopt_plan(const record_model &seen, const plan &chosen) {

@@ -52,6 +52,7 @@ public:
         b.device_bytes = o.core.device_budget_bytes;
         b.d2h = link_of(o.machine.d2h, o.core.chunk_bytes);
         b.h2d = link_of(o.machine.h2d, o.core.chunk_bytes);
+        b.exact_slots = o.mode == memory_mode::staging;  // where slots really lie
         return b;
     }
 
