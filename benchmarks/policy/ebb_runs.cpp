@@ -11,8 +11,10 @@ namespace ebb::baselines {
 
 namespace {
 
-// Steps until times repeat: the record, its first use, and one more.
-constexpr int k_steps = 3;
+// Until times repeat: the record, its first use, and one more.
+constexpr int k_planned_steps = 3;
+// The record, times of some steps, a plan, and plans after it that trust the links less.
+constexpr int k_automatic_steps = 16;
 constexpr uint64_t k_least_staging_bytes = 512;
 
 // The smallest copies that reach the links' rate.
@@ -63,12 +65,43 @@ void add_bytes(const step_model &model, const plan &p, ebb_run &to) {
     }
 }
 
+play_options play_options_for(const machine_profile &machine, memory_mode mode, uint64_t budget_bytes) {
+    play_options play;
+    play.machine = to_sim_machine(machine);
+    play.mode = mode;
+    play.core.chunk_bytes = chunk_bytes_of(machine);
+    play.core.device_budget_bytes = budget_bytes;
+    play.core.host_bytes = pinnable_bytes(machine);
+    return play;
+}
+
+// The last step's time and memory.
+status play_steps(const step_model &model, play_options play, int steps, ebb_run &to) {
+    memory_watch watch;
+    play.after_event = [&] { watch.look(); };
+    result<std::unique_ptr<step_player>> player = step_player::make(model, play);
+    if (!player.ok()) {
+        return player.why();
+    }
+    for (int step = 0; step < steps; ++step) {
+        watch.player = step + 1 == steps ? player.value().get() : nullptr;
+        const result<step_player::step_result> played = player.value()->play();
+        if (!played.ok()) {
+            return played.why();
+        }
+        to.step_ns = played.value().step_ns;
+        to.no_slot = played.value().no_slot;
+    }
+    to.device_peak_bytes = model.fixed_bytes + watch.device_bytes;
+    to.host_peak_bytes = watch.host_bytes;
+    return {};
+}
+
 }  // namespace
 
-result<ebb_run> run_ebb(const step_model &model, const machine_profile &machine, memory_mode mode,
-                        uint64_t device_budget_bytes) {
-    const plan_budget budget = budget_of(machine, mode, device_budget_bytes);
-    const planned made = planner(model).make(budget);
+result<ebb_run> run_planned(const step_model &model, const machine_profile &machine, memory_mode mode,
+                            uint64_t device_budget_bytes) {
+    const planned made = planner(model).make(budget_of(machine, mode, device_budget_bytes));
     ebb_run run;
     run.feasible = made.feasible;
     if (!made.feasible) {
@@ -77,36 +110,27 @@ result<ebb_run> run_ebb(const step_model &model, const machine_profile &machine,
     run.predicted_ns = made.predicted.step_ns;
     run.bound_ns = made.bound_ns;
     add_bytes(model, made.chosen, run);
-
-    play_options play;
-    play.machine = to_sim_machine(machine);
-    play.mode = mode;
+    play_options play =
+        play_options_for(machine, mode, device_budget_bytes - std::min(device_budget_bytes, model.fixed_bytes));
     play.fixed = &made.chosen;
     play.core.min_offload_bytes = 1;
-    play.core.chunk_bytes = budget.d2h.chunk_bytes;
-    play.core.device_budget_bytes = device_budget_bytes - std::min(device_budget_bytes, model.fixed_bytes);
     if (mode == memory_mode::staging) {
         // 0 would leave the size to the runtime.
         play.core.staging_bytes = std::max(made.chosen.staging_bytes, k_least_staging_bytes);
     }
-    play.core.host_bytes = budget.host_bytes;
-    memory_watch watch;
-    play.after_event = [&] { watch.look(); };
-    result<std::unique_ptr<step_player>> player = step_player::make(model, play);
-    if (!player.ok()) {
-        return player.why();
+    EBB_TRY(play_steps(model, play, k_planned_steps, run));
+    return run;
+}
+
+result<ebb_run> run_automatic(const step_model &model, const machine_profile &machine, uint64_t device_budget_bytes) {
+    ebb_run run;
+    run.feasible = device_budget_bytes > model.fixed_bytes;
+    if (!run.feasible) {
+        return run;
     }
-    for (int step = 0; step < k_steps; ++step) {
-        watch.player = step + 1 == k_steps ? player.value().get() : nullptr;
-        const result<step_player::step_result> played = player.value()->play();
-        if (!played.ok()) {
-            return played.why();
-        }
-        run.step_ns = played.value().step_ns;
-        run.no_slot = played.value().no_slot;
-    }
-    run.device_peak_bytes = model.fixed_bytes + watch.device_bytes;
-    run.host_peak_bytes = watch.host_bytes;
+    play_options play = play_options_for(machine, memory_mode::one_pool, device_budget_bytes - model.fixed_bytes);
+    play.core.policy = "auto";
+    EBB_TRY(play_steps(model, play, k_automatic_steps, run));
     return run;
 }
 

@@ -1,4 +1,5 @@
-// Ebb on a workload: the planner's plan, played through the real runtime.
+// Ebb on a workload, through the real runtime: the planner's plan from a machine's rates, and automatic mode, which
+// measures what it needs.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,11 @@ struct ebb_run {
     uint64_t kept = 0, offloaded = 0, recomputed = 0;  // bytes
 };
 
-[[nodiscard]] result<ebb_run> run_ebb(const step_model &model, const machine_profile &machine, memory_mode mode,
-                                      uint64_t device_budget_bytes);
+// Placements are the planner's.
+[[nodiscard]] result<ebb_run> run_planned(const step_model &model, const machine_profile &machine, memory_mode mode,
+                                          uint64_t device_budget_bytes);
+// The runtime knows the calls and its budgets, nothing else. The last of some steps counts; nothing is predicted.
+[[nodiscard]] result<ebb_run> run_automatic(const step_model &model, const machine_profile &machine,
+                                            uint64_t device_budget_bytes);
 
 }  // namespace ebb::baselines

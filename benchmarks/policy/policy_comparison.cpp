@@ -67,13 +67,39 @@ status find_budget(const built_workload &w, double budget_part, policy_compariso
 policy_row row_of(const char *name, const ebb_run &run, uint64_t budget_bytes) {
     policy_row r;
     r.system = name;
-    r.chosen = fmt::format("{:.1f} kept, {:.1f} moved, {:.1f} again", in_gib(run.kept), in_gib(run.offloaded),
-                           in_gib(run.recomputed));
+    const uint64_t all_bytes = run.kept + run.offloaded + run.recomputed;
+    r.chosen = all_bytes == 0 ? "-"
+                              : fmt::format("{:.1f} kept, {:.1f} moved, {:.1f} again", in_gib(run.kept),
+                                            in_gib(run.offloaded), in_gib(run.recomputed));
     r.step_ns = run.step_ns;
     r.device_bytes = run.device_peak_bytes;
     r.host_bytes = run.host_peak_bytes;
     r.fits = run.feasible && run.no_slot == 0 && run.device_peak_bytes <= budget_bytes;
     return r;
+}
+
+status run_all_of_ebb(const built_workload &w, policy_comparison &c) {
+    const step_model &model = w.by_save_set[0].model;
+    struct one {
+        const char *name;
+        result<ebb_run> run;
+        ebb_run *to;
+        policy_row *row;
+    };
+    one all[] = {
+        {"Ebb", run_planned(model, w.machine, memory_mode::one_pool, c.budget_bytes), &c.one_pool, &c.ebb_row},
+        {"Ebb staging", run_planned(model, w.machine, memory_mode::staging, c.budget_bytes), &c.staging,
+         &c.staging_row},
+        {"Ebb automatic", run_automatic(model, w.machine, c.budget_bytes), &c.automatic, &c.automatic_row},
+    };
+    for (one &o : all) {
+        if (!o.run.ok()) {
+            return {o.run.why().code(), fmt::format("{}, {}: {}", c.name, o.name, o.run.why().text())};
+        }
+        *o.to = o.run.value();
+        *o.row = row_of(o.name, *o.to, c.budget_bytes);
+    }
+    return {};
 }
 
 }  // namespace
@@ -88,9 +114,9 @@ const policy_row *policy_comparison::best() const noexcept {
     return found;
 }
 
-double policy_comparison::ratio() const noexcept {
+double policy_comparison::ratio_of(const policy_row &row) const noexcept {
     const policy_row *b = best();
-    return b == nullptr ? 0 : ebb_row.step_ns / b->step_ns;
+    return b == nullptr || !row.fits ? 0 : row.step_ns / b->step_ns;
 }
 
 result<policy_comparison> compare_policies(const policy_workload &what) {
@@ -112,15 +138,7 @@ result<policy_comparison> compare_policies(const policy_workload &what) {
         }
         c.rivals.push_back(std::move(r).value());
     }
-    for (const memory_mode mode : {memory_mode::one_pool, memory_mode::staging}) {
-        const result<ebb_run> run = run_ebb(w.by_save_set[0].model, w.machine, mode, c.budget_bytes);
-        if (!run.ok()) {
-            return status{run.why().code(), fmt::format("{}: {}", what.name, run.why().text())};
-        }
-        const bool pooled = mode == memory_mode::one_pool;
-        (pooled ? c.one_pool : c.staging) = run.value();
-        (pooled ? c.ebb_row : c.staging_row) = row_of(pooled ? "Ebb" : "Ebb, staging", run.value(), c.budget_bytes);
-    }
+    EBB_TRY(run_all_of_ebb(w, c));
     return c;
 }
 

@@ -28,14 +28,16 @@ struct policy_comparison {
     uint64_t least_bytes = 0;        // that any baseline gets by with
     uint64_t keep_bytes = 0;         // that keeping takes
     std::vector<policy_row> rivals;  // keep, recompute, the baselines
-    policy_row ebb_row;              // one pool, as the baselines have
+    policy_row ebb_row;              // its plan in one pool, as the baselines have
     policy_row staging_row;
-    ebb_run one_pool, staging;
+    policy_row automatic_row;
+    ebb_run one_pool, staging, automatic;
 
     // The fastest that fits; none: null.
     [[nodiscard]] const policy_row *best() const noexcept;
     // 0 where nothing is to be compared.
-    [[nodiscard]] double ratio() const noexcept;
+    [[nodiscard]] double ratio() const noexcept { return ratio_of(ebb_row); }
+    [[nodiscard]] double ratio_of(const policy_row &row) const noexcept;
     [[nodiscard]] bool is_first_or_tied() const noexcept { return ebb_row.fits && ratio() <= 1 + k_tie; }
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 namespace ebb::baselines {
@@ -29,13 +30,18 @@ json json_of_row(const policy_row &r) {
             {"host_gib", report_gib(r.host_bytes)}};
 }
 
+std::array<const policy_row *, 3> rows_of_ebb(const policy_comparison &c) {
+    return {&c.ebb_row, &c.staging_row, &c.automatic_row};
+}
+
 json json_of_comparison(const policy_comparison &c) {
     json systems = json::array();
     for (const policy_row &r : c.rivals) {
         systems.push_back(json_of_row(r));
     }
-    systems.push_back(json_of_row(c.ebb_row));
-    systems.push_back(json_of_row(c.staging_row));
+    for (const policy_row *r : rows_of_ebb(c)) {
+        systems.push_back(json_of_row(*r));
+    }
     const policy_row *best = c.best();
     return {{"name", c.name},
             {"budget_gib", report_gib(c.budget_bytes)},
@@ -48,6 +54,7 @@ json json_of_comparison(const policy_comparison &c) {
             {"best", best == nullptr ? json() : json(fmt::format("{} ({})", best->system, best->chosen))},
             {"best_ms", best == nullptr ? json() : json(best->step_ns / 1e6)},
             {"ratio", best == nullptr ? json() : json(c.ratio())},
+            {"automatic_ms", ms_if_it_fits(c.automatic_row, c.automatic_row.step_ns)},
             {"first_or_tied", c.is_first_or_tied()}};
 }
 
@@ -66,15 +73,17 @@ std::vector<std::string> line_of(const policy_comparison &c) {
     for (const policy_row &r : c.rivals) {
         line.push_back(time_text(r, best));
     }
-    line.push_back(time_text(c.ebb_row, best));
-    line.push_back(time_text(c.staging_row, best));
-    line.push_back(best == nullptr ? "-" : fmt::format("{:.4f}", c.ratio()));
+    for (const policy_row *r : rows_of_ebb(c)) {
+        line.push_back(time_text(*r, best));
+    }
+    for (const policy_row *r : {&c.ebb_row, &c.automatic_row}) {
+        line.push_back(best == nullptr || !r->fits ? "-" : fmt::format("{:.4f}", c.ratio_of(*r)));
+    }
     line.push_back(c.ebb_row.fits ? fmt::format("{:.4f}", c.ebb_row.step_ns / c.one_pool.bound_ns) : "-");
     line.push_back(verdict_text(c));
     return line;
 }
 
-// Two head lines, so that columns are as narrow as their numbers.
 std::string padded(const std::vector<std::vector<std::string>> &lines) {
     std::vector<size_t> widths(lines.front().size(), 0);
     for (const std::vector<std::string> &line : lines) {
@@ -99,22 +108,23 @@ std::string policy_table(const std::vector<policy_comparison> &all) {
     if (all.empty()) {
         return {};
     }
-    std::vector<std::vector<std::string>> lines(2);
+    std::vector<std::vector<std::string>> lines(2);  // so that columns are as narrow as their numbers
     lines[0] = {"step time in ms", "budget", "keep"};
     lines[1] = {"* the fastest other", "GiB", "GiB"};
     std::vector<const policy_row *> heads;
     for (const policy_row &r : all.front().rivals) {
         heads.push_back(&r);
     }
-    heads.push_back(&all.front().ebb_row);
-    heads.push_back(&all.front().staging_row);
+    for (const policy_row *r : rows_of_ebb(all.front())) {
+        heads.push_back(r);
+    }
     for (const policy_row *r : heads) {
         const size_t space = r->system.find(' ');
         lines[0].push_back(r->system.substr(0, space));
         lines[1].push_back(space == std::string::npos ? "" : r->system.substr(space + 1));
     }
-    lines[0].insert(lines[0].end(), {"Ebb /", "Ebb /", ""});
-    lines[1].insert(lines[1].end(), {"other", "bound", ""});
+    lines[0].insert(lines[0].end(), {"Ebb /", "automatic /", "Ebb /", ""});
+    lines[1].insert(lines[1].end(), {"other", "other", "bound", ""});
     size_t first_or_tied = 0;
     for (const policy_comparison &c : all) {
         lines.push_back(line_of(c));

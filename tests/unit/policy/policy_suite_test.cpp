@@ -90,7 +90,8 @@ policy_comparison made_up() {
     c.rivals[1] = {"group", "all; last 1 stay", 110e6, 10e6, 0, 0, true};
     c.rivals[2] = {"XLA LHS", "all; no limit", 100e6, 5e6, 0, 0, true};
     c.ebb_row = {"Ebb", "", 100.05e6, 0, 0, 0, true};
-    c.staging_row = {"Ebb, staging", "", 0, 0, 0, 0, false};
+    c.staging_row = {"Ebb staging", "", 0, 0, 0, 0, false};
+    c.automatic_row = {"Ebb automatic", "", 102e6, 0, 0, 0, true};
     c.one_pool.bound_ns = 80e6;
     return c;
 }
@@ -121,7 +122,8 @@ TEST(policy_report, says_who_was_fastest_and_who_did_not_fit) {
     EXPECT_DOUBLE_EQ(w["best_ms"], 100.0);
     EXPECT_DOUBLE_EQ(w["ratio"], 1.0005);
     EXPECT_TRUE(w["first_or_tied"]);
-    EXPECT_EQ(w["systems"].size(), 5U);
+    EXPECT_DOUBLE_EQ(w["automatic_ms"], 102.0);
+    EXPECT_EQ(w["systems"].size(), 6U);
     EXPECT_EQ(w["systems"][0]["status"], "out_of_memory");
     EXPECT_TRUE(w["systems"][0]["step_ms"].is_null());
 }
