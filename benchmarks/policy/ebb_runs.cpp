@@ -16,6 +16,8 @@ constexpr int k_planned_steps = 3;
 // The record, times of some steps, a plan, and plans after it that trust the links less.
 constexpr int k_automatic_steps = 16;
 constexpr uint64_t k_least_staging_bytes = 512;
+// Planned before the run, so it may look longer than the runtime does at a step boundary.
+constexpr double k_effort = 4;
 
 // The smallest copies that reach the links' rate.
 uint64_t chunk_bytes_of(const machine_profile &machine) {
@@ -101,7 +103,7 @@ status play_steps(const step_model &model, play_options play, int steps, ebb_run
 
 result<ebb_run> run_planned(const step_model &model, const machine_profile &machine, memory_mode mode,
                             uint64_t device_budget_bytes) {
-    const planned made = planner(model).make(budget_of(machine, mode, device_budget_bytes));
+    const planned made = planner(model, planner_options{k_effort}).make(budget_of(machine, mode, device_budget_bytes));
     ebb_run run;
     run.feasible = made.feasible;
     if (!made.feasible) {

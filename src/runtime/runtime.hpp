@@ -351,6 +351,11 @@ private:
     evaluation settle_staging(const step_model &model, planned &made, plan_budget budget);
     void search_exactly(planner &search, planned &made, plan_budget budget);
     void adopt_plan(const record_model &seen, const plan &chosen);
+    void follow(std::vector<tensor_placement> placement, uint64_t staging_bytes);
+    void begin_wary_trial();
+    void end_wary_trial();
+    void begin_span(stream_id stream);
+    void end_span();
     void retire_staging();
     void retake_staging(uint64_t size_bytes);
     void prove_plan();
@@ -487,6 +492,17 @@ private:
     evaluation predicted_;
     uint32_t plan_count_ = 0;
     bool plan_given_ = false;  // by the caller
+    bool wary_ = false, wary_tried_ = false;
+    struct bold_plan {  // what the wary one is compared with
+        std::vector<tensor_placement> placement;
+        uint64_t staging_bytes = 0;
+        evaluation predicted;
+        plan_counters counted;
+        uint64_t span_ns = 0;
+    } bold_;
+    bool span_begun_ = false;
+    lane_sample span_;
+    uint64_t plan_span_ns_ = 0;  // of the whole step that is compared
     std::optional<plan> plan_to_adopt_;
     uint64_t proof_step_ = 0;                                     // the step that is compared with the plan; 0: none
     uint64_t plan_exposed_d2h_ns_ = 0, plan_exposed_h2d_ns_ = 0;  // in that step

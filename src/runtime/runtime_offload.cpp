@@ -35,6 +35,7 @@ status runtime::check_request(const offload_request &r) {
 status runtime::offload(const offload_request &r, offload_outcome &outcome) {
     EBB_TRY(check_request(r));
     timer_->point(r.producers[0]);
+    begin_span(r.producers[0]);
     const index i = activations_.acquire();
     reset(activations_[i], r);
     ++user_live_;
@@ -147,8 +148,13 @@ void runtime::place(index i, const offload_request &r, offload_outcome &outcome)
             record_.at(a.entry).younger < options_.keep_last) {
             d = {placement::keep, keep_reason::last};
         } else if (!share(r, i) && !start_copy(i, outcome)) {
-            d = {placement::keep, outcome.reason};
+            // Before there is a plan it is better computed again than passing the device budget.
+            const bool again = d.automatic && planned_.empty() && r.can_recompute;
             note_first_refusal(a, outcome);
+            d = again ? decision{placement::recompute, keep_reason::none} : decision{placement::keep, outcome.reason};
+            if (again) {
+                outcome = {};
+            }
         }
     }
     name_counters &n = by_name_[a.name];

@@ -14,6 +14,13 @@ namespace ebb {
 namespace {
 
 constexpr uint32_t k_most_plans = 8;
+// Collectives lose 8 to 11 % of their rate beside copies out (nccl #2218), kernels that are bound by memory a part of
+// theirs; how much of a step that is nobody tells the runtime. A fiftieth of the transfer time: little beside what
+// moving saves where memory is short, and enough not to move what is as well kept or computed again.
+constexpr double k_move_cost = 0.02;
+// A second plan that moves only what pays well is tried once, and kept if its step was shorter by that part.
+constexpr double k_wary_move_cost = 0.1;
+constexpr double k_shorter_part = 0.002;
 // A reload that came late: the next plan counts on less.
 constexpr double k_late_factor = 0.95;
 // Part of a step that waits may be longer than predicted before that counts as late.
@@ -56,6 +63,7 @@ plan_budget runtime::measured_budget() const {
     // A direction that had nothing to do is taken for the other's like; without any, nothing had to move.
     b.d2h.bytes_per_second = (d2h > 0 ? d2h : std::max(h2d, 1e9)) * d2h_trust_;
     b.h2d.bytes_per_second = (h2d > 0 ? h2d : std::max(d2h, 1e9)) * h2d_trust_;
+    b.move_cost = wary_ ? k_wary_move_cost : k_move_cost;
     b.mode = options_.lent_allocator ? memory_mode::one_pool : memory_mode::staging;
     b.device_bytes = budget_bytes();
     b.host_bytes = arena_->statistics().cap_bytes;
@@ -138,15 +146,18 @@ void runtime::adopt_plan(const record_model &seen, const plan &chosen) {
     for (size_t t = 0; t < seen.entry_of.size(); ++t) {
         placement[seen.entry_of[t]] = chosen.placement[t];
     }
-    const bool same = placement == planned_ && chosen.staging_bytes == planned_staging_bytes_;
-    planned_ = std::move(placement);
-    planned_staging_bytes_ = chosen.staging_bytes;
-    if (same) {
+    follow(std::move(placement), chosen.staging_bytes);
+}
+
+void runtime::follow(std::vector<tensor_placement> placement, uint64_t staging_bytes) {
+    if (placement == planned_ && staging_bytes == planned_staging_bytes_) {
         return;
     }
+    planned_ = std::move(placement);
+    planned_staging_bytes_ = staging_bytes;
     record_.place(planned_);
     record_.derive();
-    retake_staging(chosen.staging_bytes);
+    retake_staging(staging_bytes);
     forecast();
     steps_since_plan_ = 0;
 }
@@ -155,7 +166,28 @@ void runtime::adopt_plan(const record_model &seen, const plan &chosen) {
 void runtime::prove_plan() {
     proof_step_ = step_number_;
     d2h_proof_ = h2d_proof_ = {};
+    span_begun_ = false;
+    plan_span_ns_ = 0;
     plan_exposed_d2h_ns_ = plan_exposed_h2d_ns_ = 0;
+}
+
+// From the first call of that step until what is on its stream when the step ends.
+void runtime::begin_span(stream_id stream) {
+    if (span_begun_ || proof_step_ != step_number_ || !training() || stream == k_calling_thread) {
+        return;
+    }
+    time_samples::sample what;
+    what.kind = sample_kind::span;
+    result<time_samples::sample_id> begun = samples_->begin(stream, what);
+    span_begun_ = begun.ok();
+    span_ = begun.ok() ? lane_sample{true, begun.value()} : lane_sample{};
+}
+
+void runtime::end_span() {
+    if (span_begun_ && span_.taken) {
+        sample_end(span_);
+        span_ = {};
+    }
 }
 
 // Copies and slots of the steps before are gone, and nobody has a claim on one, or it stays as it is.
@@ -175,6 +207,9 @@ void runtime::compare_with_plan() {
     counters_.plan.exposed_ns = plan_exposed_d2h_ns_ + plan_exposed_h2d_ns_;
     if (plan_given_ || plan_count_ >= k_most_plans) {
         return;
+    }
+    if (wary_ && !wary_tried_) {
+        return end_wary_trial();
     }
     const double allowed_ns = k_late_part * predicted_.step_ns;
     const auto lost = [allowed_ns](measured_link &known, const measured_link &now, double &trust, double waited_ns,
@@ -196,7 +231,33 @@ void runtime::compare_with_plan() {
                                predicted_.exposed_h2d_ns);
     if (d2h_late || h2d_late) {
         make_plan();
+    } else if (!wary_tried_ && plan_span_ns_ != 0) {
+        begin_wary_trial();
     }
+}
+
+// What copies cost that run beside kernels and collectives is not among what is measured between the calls. Whole steps
+// are: the plan's is compared with that of one that moves less.
+void runtime::begin_wary_trial() {
+    const std::vector<tensor_placement> before = planned_;
+    bold_ = {planned_, planned_staging_bytes_, predicted_, counters_.plan, plan_span_ns_};
+    wary_ = true;
+    make_plan();
+    if (planned_ == before) {
+        wary_tried_ = true;  // there is nothing to compare
+    }
+}
+
+void runtime::end_wary_trial() {
+    wary_tried_ = true;
+    const auto least_ns = static_cast<double>(bold_.span_ns) * (1 - k_shorter_part);
+    if (plan_span_ns_ != 0 && static_cast<double>(plan_span_ns_) <= least_ns) {
+        return;
+    }
+    wary_ = false;
+    predicted_ = bold_.predicted;
+    counters_.plan = bold_.counted;
+    follow(bold_.placement, bold_.staging_bytes);
 }
 
 void runtime::forget_plan() {
@@ -209,6 +270,7 @@ void runtime::forget_plan() {
     plan_count_ = 0;
     counters_.plan = {};
     proof_step_ = 0;
+    wary_ = wary_tried_ = false;
     d2h_trust_ = h2d_trust_ = 1;
     d2h_measured_ = h2d_measured_ = {};
     const bool timed = plan_wanted_ || options_.measure_steps;
@@ -246,6 +308,10 @@ void runtime::follow_plan(const plan &chosen) {
 }
 
 void runtime::note_sample(const time_samples::sample &s) {
+    if (s.kind == sample_kind::span) {
+        plan_span_ns_ = s.time_ns;
+        return;
+    }
     if (s.kind == sample_kind::collective) {
         timer_->collective(s.step, s.place, s.time_ns);
         return;
@@ -268,6 +334,7 @@ void runtime::note_sample(const time_samples::sample &s) {
             plan_exposed_h2d_ns_ += s.step == proof_step_ ? s.time_ns : 0;
             break;
         case sample_kind::collective:
+        case sample_kind::span:
             break;
     }
     if (!transfer) {

@@ -41,6 +41,7 @@ status runtime::begin_step(phase p) {
 }
 
 status runtime::end_step() {
+    end_span();
     drop_all_unclaimed();
     // What is claimed across the boundary is expected by nobody: the window starts anew.
     for (index c = 0; claims_.live_count() != 0 && c < claims_.capacity(); ++c) {

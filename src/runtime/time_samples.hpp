@@ -10,7 +10,7 @@
 
 namespace ebb {
 
-enum class sample_kind : uint8_t { d2h, h2d, exposed_d2h, exposed_h2d, collective };
+enum class sample_kind : uint8_t { d2h, h2d, exposed_d2h, exposed_h2d, collective, span };
 
 class time_samples {
 public:

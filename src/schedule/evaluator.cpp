@@ -179,7 +179,7 @@ void evaluator::prepare(const plan &p, const plan_budget &budget) {
     prefetch_held_ = false;
     blocked_ = false;
     forecast_done_ = false;
-    compute_at_ns_ = d2h_at_ns_ = h2d_at_ns_ = collective_at_ns_ = collective_began_ns_ = 0;
+    compute_at_ns_ = d2h_at_ns_ = h2d_at_ns_ = collective_at_ns_ = collective_began_ns_ = moved_ns_ = 0;
     collective_loss_ = budget.collective_loss;
     held_bytes_ = moving_bytes_ = staged_bytes_ = host_bytes_ = host_peak_bytes_ = peak_bytes_ = 0;
 }
@@ -296,7 +296,7 @@ void evaluator::run(const plan &p, const plan_budget &budget) {
     }
     share_run_ = static_cast<double>(at) / static_cast<double>(count);
     result_.feasible = runs;
-    result_.step_ns = compute_at_ns_;
+    result_.step_ns = compute_at_ns_ + moved_ns_ * budget.move_cost;
     result_.compute_ns = compute_ns_;
     result_.device_peak_bytes = peak_bytes_ + least_bytes;
     result_.host_peak_bytes = host_peak_bytes_;
@@ -347,6 +347,7 @@ void evaluator::begin_collective() {
 inline void evaluator::copy_out(uint32_t t, double ready_ns) {
     const double begin_ns = std::max(d2h_at_ns_, ready_ns);
     d2h_at_ns_ = begin_ns + d2h_ns_[t];
+    moved_ns_ += d2h_ns_[t];
     states_[t].d2h_end_ns = d2h_at_ns_;
     if (collective_loss_ > 0 && collective_at_ns_ > begin_ns) {
         const double beside_ns = std::min(d2h_at_ns_, collective_at_ns_) - std::max(begin_ns, collective_began_ns_);
@@ -681,6 +682,7 @@ inline void evaluator::copy_in(uint32_t t) {
     }
     h2d_at_ns_ = std::max({h2d_at_ns_, s.d2h_end_ns, free_at_ns}) + h2d_ns_[t];
     s.h2d_end_ns = h2d_at_ns_;
+    moved_ns_ += h2d_ns_[t];
     what_[t] = tensor_state::resident;
     result_.reloaded_bytes += size_bytes;
 }

@@ -32,6 +32,7 @@
 //                what kept and recomputed tensors hold then (with a produce's bytes in the making). In staging mode
 //                instead: if the slot fits into staging. Its copy begins at the latest of H, its own D2H, and the time
 //                at which its memory was free: one pool, C now; staging, the release of the bytes freed first.
+//   A part of each transfer's time, move_cost of the budget, is added to the step at its end.
 //   A use that finds its tensor not prefetched issues it there, giving up sources first where that is needed, then
 //   dropping prefetches that nobody has claimed, those needed last first.
 #pragma once
@@ -234,6 +235,7 @@ private:
     double exposed_ns_ = 0, allowed_ns_ = 0;
     double compute_at_ns_ = 0, d2h_at_ns_ = 0, h2d_at_ns_ = 0, collective_at_ns_ = 0;
     double collective_began_ns_ = 0, collective_loss_ = 0;
+    double moved_ns_ = 0;        // of all transfers
     uint64_t held_bytes_ = 0;    // of the pool
     uint64_t moving_bytes_ = 0;  // of these: sources, forwarded ones and slots
     uint64_t staged_bytes_ = 0;

@@ -37,7 +37,10 @@ struct plan_budget {
     memory_mode mode = memory_mode::one_pool;
     uint64_t device_bytes = 0;  // for what the step model holds, fixed bytes included
     uint64_t host_bytes = ~uint64_t{0};
-    double collective_loss = 0;        // part of a collective's rate that is lost while a copy out runs
+    double collective_loss = 0;  // part of a collective's rate that is lost while a copy out runs
+    // Part of each transfer's time that counts as step time all the same: copies take memory bandwidth from kernels and
+    // slow collectives, where nobody knows which. 0: moving is free as long as it is hidden.
+    double move_cost = 0;
     uint64_t fixed_staging_bytes = 0;  // staging is given, not the planner's to choose
     // Staging: slots lie where staging's allocator puts them, which costs time to find out; otherwise room is a number
     // of bytes, freed first taken first. They differ only where sizes do.
