@@ -208,12 +208,13 @@ def policy_figures(report):
     figures = []
     for workload in report["workloads"]:
         name = workload["name"]
-        if workload["step_ms"] is None:
+        if workload["step_ms"] is None or workload["automatic_ms"] is None:
             raise Failure(f"policy: Ebb has no plan that fits for {name}")
         if workload["best"] is None:
             raise Failure(f"policy: no baseline fits {name}: its budget is too small to compare anything")
-        figures.append(figure(f"policy.{re.sub('[^A-Za-z0-9.]+', '_', name)}", workload["step_ms"], "ms per step",
-                              workload["best"], workload["best_ms"], at_most=1 + report["tie"]))
+        for suffix, step_ms in (("", workload["step_ms"]), (".automatic", workload["automatic_ms"])):
+            figures.append(figure(f"policy.{re.sub('[^A-Za-z0-9.]+', '_', name)}{suffix}", step_ms, "ms per step",
+                                  workload["best"], workload["best_ms"], at_most=1 + report["tie"]))
     return figures
 
 

@@ -212,8 +212,8 @@ class ProgramTest(unittest.TestCase):
 
     def test_policy_prints_the_programs_table_and_keeps_its_report(self):
         made = {"tie": 0.001, "workloads": [
-            {"name": "dense 8B, x4", "step_ms": 100.05, "best": "group", "best_ms": 100.0},
-            {"name": "MoE", "step_ms": 100.2, "best": "keep", "best_ms": 100.0}]}
+            {"name": "dense 8B, x4", "step_ms": 100.05, "automatic_ms": 100.05, "best": "group", "best_ms": 100.0},
+            {"name": "MoE", "step_ms": 100.2, "automatic_ms": 100.0, "best": "keep", "best_ms": 100.0}]}
         script = (
             "import sys\n"
             f"open(sys.argv[sys.argv.index('--out') + 1], 'w').write({json.dumps(json.dumps(made))})\n"
@@ -225,10 +225,11 @@ class ProgramTest(unittest.TestCase):
         figures_by_name = by_name(written["figures"])
         self.assertTrue(figures_by_name["policy.dense_8B_x4"]["met"])
         self.assertFalse(figures_by_name["policy.MoE"]["met"])
+        self.assertTrue(figures_by_name["policy.MoE.automatic"]["met"])
         self.assertEqual(written["context"]["benchmarks"]["policy"], made)
 
     def test_policy_without_a_plan_or_a_rival_is_a_failure(self):
-        workload = {"name": "MoE", "step_ms": None, "best": "group", "best_ms": 1.0}
+        workload = {"name": "MoE", "step_ms": None, "automatic_ms": 1.0, "best": "group", "best_ms": 1.0}
         with self.assertRaisesRegex(figures.Failure, "no plan that fits for MoE"):
             figures.policy_figures({"tie": 0.001, "workloads": [workload]})
         with self.assertRaisesRegex(figures.Failure, "no baseline fits MoE"):
