@@ -342,7 +342,8 @@ EBB_API ebb_status ebb_recompute_end(ebb_runtime *runtime);
  * an offload or prefetch asked for in between starts before the point of `stream` at the end, but for what somebody waits for:
  * a source whose memory is needed, and a reload without prefetch, are copied at once. Collectives of different streams may overlap, those of one
  * stream may not: beginning twice, or ending what was not begun, is EBB_WRONG_STATE. When ebb_collective_end fails otherwise, the
- * collective is over all the same. Steps do not end it. */
+ * collective is over all the same. Steps do not end it. They serve for any span of a stream that wants the links or HBM to itself, such
+ * as memory-bound kernels: give 0 as size_bytes then. */
 EBB_API ebb_status ebb_collective_begin(ebb_runtime *runtime, ebb_stream stream, uint64_t size_bytes);
 EBB_API ebb_status ebb_collective_end(ebb_runtime *runtime, ebb_stream stream);
 

@@ -148,13 +148,8 @@ void runtime::place(index i, const offload_request &r, offload_outcome &outcome)
             record_.at(a.entry).younger < options_.keep_last) {
             d = {placement::keep, keep_reason::last};
         } else if (!share(r, i) && !start_copy(i, outcome)) {
-            // Before there is a plan it is better computed again than passing the device budget.
-            const bool again = d.automatic && planned_.empty() && r.can_recompute;
+            d = {placement::keep, outcome.reason};
             note_first_refusal(a, outcome);
-            d = again ? decision{placement::recompute, keep_reason::none} : decision{placement::keep, outcome.reason};
-            if (again) {
-                outcome = {};
-            }
         }
     }
     name_counters &n = by_name_[a.name];
