@@ -257,6 +257,27 @@ TEST(step_record, later_steps_may_say_more) {
     EXPECT_EQ(record.peak_saved_bytes(), 4 * k_mib);
 }
 
+// The third from the second, which is from the first: both are there from the use of the third on.
+TEST(step_record, what_is_computed_again_for_another_holds_its_memory_from_there_on) {
+    step_trace trace;
+    std::vector<uint32_t> ids;
+    for (const saved &s : {saved{1, 0, k_mib}, saved{2, 0, 2 * k_mib}, saved{3, 0, 4 * k_mib}}) {
+        ids.push_back(produce(trace, s));
+        if (s.name != 1) {
+            trace.can_recompute(ids.back(), 1);
+            trace.recompute_input(ids.back(), ids[ids.size() - 2]);
+            trace.place(ids.back(), held_memory::nothing, k_no_index);
+        }
+    }
+    for (size_t i = ids.size(); i-- > 0;) {
+        trace.use(ids[i], i == 0);
+        trace.release(ids[i]);
+    }
+    step_record record;
+    record.adopt(trace);
+    EXPECT_EQ(record.fixed_bytes(), (std::vector<uint64_t>{k_mib, 2 * k_mib, 4 * k_mib, 6 * k_mib, 2 * k_mib, 0}));
+}
+
 TEST(step_trace, compares_calls_and_not_sizes) {
     const step_trace one = chain({{1}, {2}});
     EXPECT_TRUE(one.same_calls(chain({{1, 0, 7 * k_mib}, {2}})));
