@@ -149,7 +149,7 @@ std::vector<layer_shape> routed_layers() {
     std::vector<layer_shape> layers;
     for (uint32_t l = 0; l < 16; ++l) {
         layer_shape &layer = layers.emplace_back();
-        for (const uint64_t mib : {24, 8, 48, 16}) {
+        for (const uint64_t mib : {24U, 8U, 48U, 16U}) {
             layer_tensor t;
             t.size_bytes = mib * k_mib;
             t.forward_ns = 1 * k_ms;
