@@ -352,8 +352,8 @@ private:
     void search_exactly(planner &search, planned &made, plan_budget budget);
     void adopt_plan(const record_model &seen, const plan &chosen);
     void follow(std::vector<tensor_placement> placement, uint64_t staging_bytes);
-    void begin_wary_trial();
-    void end_wary_trial();
+    void keep_as_best();
+    void try_next_plan();
     void begin_span(stream_id stream);
     void end_span();
     void retire_staging();
@@ -492,14 +492,15 @@ private:
     evaluation predicted_;
     uint32_t plan_count_ = 0;
     bool plan_given_ = false;  // by the caller
-    bool wary_ = false, wary_tried_ = false;
-    struct bold_plan {  // what the wary one is compared with
+    uint32_t trial_ = 0;       // which of several plans is followed to see how long its step is
+    struct measured_plan {
         std::vector<tensor_placement> placement;
         uint64_t staging_bytes = 0;
         evaluation predicted;
         plan_counters counted;
         uint64_t span_ns = 0;
-    } bold_;
+        uint32_t trial = 0;
+    } best_;  // of those that were followed
     bool span_begun_ = false;
     lane_sample span_;
     uint64_t plan_span_ns_ = 0;  // of the whole step that is compared

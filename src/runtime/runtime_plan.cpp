@@ -13,13 +13,14 @@ namespace ebb {
 
 namespace {
 
-constexpr uint32_t k_most_plans = 8;
-// Collectives lose 8 to 11 % of their rate beside copies out (nccl #2218), kernels that are bound by memory a part of
-// theirs; how much of a step that is nobody tells the runtime. A fiftieth of the transfer time: little beside what
-// moving saves where memory is short, and enough not to move what is as well kept or computed again.
-constexpr double k_move_cost = 0.02;
-// A second plan that moves only what pays well is tried once, and kept if its step was shorter by that part.
-constexpr double k_wary_move_cost = 0.1;
+constexpr uint32_t k_most_plans = 12;  // for one record
+// Part of each transfer's time that is taken to cost step time, hidden or not. Collectives lose 8 to 11 % of their rate
+// beside copies out (nccl #2218), kernels that are bound by memory a part of theirs; how much of a step that is nobody
+// tells the runtime. So plans are made for several, the first of them first, and the one whose whole step was the
+// shortest is followed.
+constexpr double k_move_costs[] = {0.02, 0, 0.1, 0.5};
+constexpr uint32_t k_trials = 4;
+// Another plan must be shorter by that part.
 constexpr double k_shorter_part = 0.002;
 // A reload that came late: the next plan counts on less.
 constexpr double k_late_factor = 0.95;
@@ -63,7 +64,7 @@ plan_budget runtime::measured_budget() const {
     // A direction that had nothing to do is taken for the other's like; without any, nothing had to move.
     b.d2h.bytes_per_second = (d2h > 0 ? d2h : std::max(h2d, 1e9)) * d2h_trust_;
     b.h2d.bytes_per_second = (h2d > 0 ? h2d : std::max(d2h, 1e9)) * h2d_trust_;
-    b.move_cost = wary_ ? k_wary_move_cost : k_move_cost;
+    b.move_cost = k_move_costs[trial_ < k_trials ? trial_ : best_.trial];
     b.mode = options_.lent_allocator ? memory_mode::one_pool : memory_mode::staging;
     b.device_bytes = budget_bytes();
     b.host_bytes = arena_->statistics().cap_bytes;
@@ -208,8 +209,12 @@ void runtime::compare_with_plan() {
     if (plan_given_ || plan_count_ >= k_most_plans) {
         return;
     }
-    if (wary_ && !wary_tried_) {
-        return end_wary_trial();
+    if (trial_ != 0 && trial_ < k_trials) {
+        const auto least_ns = static_cast<double>(best_.span_ns) * (1 - k_shorter_part);
+        if (plan_span_ns_ != 0 && static_cast<double>(plan_span_ns_) <= least_ns) {
+            keep_as_best();
+        }
+        return try_next_plan();
     }
     const double allowed_ns = k_late_part * predicted_.step_ns;
     const auto lost = [allowed_ns](measured_link &known, const measured_link &now, double &trust, double waited_ns,
@@ -231,33 +236,29 @@ void runtime::compare_with_plan() {
                                predicted_.exposed_h2d_ns);
     if (d2h_late || h2d_late) {
         make_plan();
-    } else if (!wary_tried_ && plan_span_ns_ != 0) {
-        begin_wary_trial();
+    } else if (trial_ == 0 && plan_span_ns_ != 0) {
+        keep_as_best();
+        try_next_plan();
     }
 }
 
-// What copies cost that run beside kernels and collectives is not among what is measured between the calls. Whole steps
-// are: the plan's is compared with that of one that moves less.
-void runtime::begin_wary_trial() {
-    const std::vector<tensor_placement> before = planned_;
-    bold_ = {planned_, planned_staging_bytes_, predicted_, counters_.plan, plan_span_ns_};
-    wary_ = true;
-    make_plan();
-    if (planned_ == before) {
-        wary_tried_ = true;  // there is nothing to compare
-    }
+void runtime::keep_as_best() {
+    best_ = {planned_, planned_staging_bytes_, predicted_, counters_.plan, plan_span_ns_, trial_};
 }
 
-void runtime::end_wary_trial() {
-    wary_tried_ = true;
-    const auto least_ns = static_cast<double>(bold_.span_ns) * (1 - k_shorter_part);
-    if (plan_span_ns_ != 0 && static_cast<double>(plan_span_ns_) <= least_ns) {
-        return;
+// Those that come out like one that was followed before need no step of their own. After the last one the best is
+// followed.
+void runtime::try_next_plan() {
+    const std::vector<tensor_placement> last = planned_;
+    while (++trial_ < k_trials) {
+        make_plan();
+        if (planned_ != best_.placement && planned_ != last) {
+            return;
+        }
     }
-    wary_ = false;
-    predicted_ = bold_.predicted;
-    counters_.plan = bold_.counted;
-    follow(bold_.placement, bold_.staging_bytes);
+    predicted_ = best_.predicted;
+    counters_.plan = best_.counted;
+    follow(best_.placement, best_.staging_bytes);
 }
 
 void runtime::forget_plan() {
@@ -270,7 +271,8 @@ void runtime::forget_plan() {
     plan_count_ = 0;
     counters_.plan = {};
     proof_step_ = 0;
-    wary_ = wary_tried_ = false;
+    trial_ = 0;
+    best_ = {};
     d2h_trust_ = h2d_trust_ = 1;
     d2h_measured_ = h2d_measured_ = {};
     const bool timed = plan_wanted_ || options_.measure_steps;
