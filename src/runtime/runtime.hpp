@@ -491,8 +491,10 @@ private:
     uint64_t planned_staging_bytes_ = 0;
     evaluation predicted_;
     uint32_t plan_count_ = 0;
-    bool plan_given_ = false;  // by the caller
-    uint32_t trial_ = 0;       // which of several plans is followed to see how long its step is
+    bool plan_given_ = false;     // by the caller
+    uint32_t trial_steps_ = 0;    // of the plan that is followed
+    uint64_t trial_span_ns_ = 0;  // the shorter one
+    uint32_t trial_ = 0;          // which of several plans is followed to see how long its step is
     struct measured_plan {
         std::vector<tensor_placement> placement;
         uint64_t staging_bytes = 0;

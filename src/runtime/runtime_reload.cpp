@@ -558,7 +558,9 @@ status runtime::end_claim(index c, stream_id last) {
     if (training() && !recomputing_ && body.traced != k_no_index && body.traced_step == step_number_ &&
         !body.released) {
         trace_.done(body.traced);
-        ++ends_seen_;
+        // As the record counts them: the release that comes next is the end.
+        const bool released_next = body.entry != k_no_index && record_.entries()[body.entry].released_at == position_;
+        ends_seen_ += released_next ? 0 : 1;
     }
     if (body.has_slot) {
         // Another use of these bytes is expected within the window: leaving them is that use's prefetch.

@@ -54,10 +54,6 @@ void step_record::adopt(const step_trace &trace) {
     collectives_ = trace.collectives();
     ends_ = trace.ends();
     inputs_ = trace.inputs();
-    ends_before_.assign(events_.size() + 1, 0);
-    for (const traced_end &end : ends_) {
-        ++ends_before_[end.at];
-    }
     link_occurrences();
     derive();
 }
@@ -78,6 +74,19 @@ void step_record::derive() {
     derive_peak();
     derive_reloads();
     derive_fixed();
+    derive_ends();
+}
+
+// What is computed again has no claim that ends, and a claim that ends right before its activation is no end of its
+// own.
+void step_record::derive_ends() {
+    ends_before_.assign(events_.size() + 1, 0);
+    for (const traced_end &end : ends_) {
+        const entry &e = entries_[end.activation];
+        if (end.release || (e.released_at != end.at && !recomputed(e))) {
+            ++ends_before_[end.at];
+        }
+    }
 }
 
 void step_record::place(const std::vector<tensor_placement> &placement) {

@@ -101,6 +101,7 @@ private:
     void derive_uses();
     void derive_reloads();
     void derive_fixed();
+    void derive_ends();
     void add_reload(uint32_t at, uint32_t e, bool own);
     void add_inputs(uint32_t at, uint32_t first);
     [[nodiscard]] static bool recomputed(const entry &e) noexcept;
