@@ -186,7 +186,10 @@ std::string ours_text(const std::vector<published_ours> &ours) {
              o.comparable ? fmt::format("{:.2f}", o.pipelined_rule_gib) : "-", fmt::format("{:.1f}", o.peak_gib),
              o.settings.empty() ? "none" : fmt::format("{}", o.settings.size())});
     }
-    return table.text();
+    return table.text() +
+           "copy buffers are the device's peak beyond what it is when each tensor is copied out where it is made and "
+           "back\n"
+           "where it is used; copies into room that is idle at other times than the peak add nothing to it.\n";
 }
 
 std::string tables_text(const published_report &report, const std::vector<published_ours> &ours) {
