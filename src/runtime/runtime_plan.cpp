@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "runtime/runtime.hpp"
 #include "schedule/planner.hpp"
@@ -96,7 +97,7 @@ void runtime::make_plan() {
 }
 
 void runtime::note_plan(const planned &made) {
-    const auto ns = [](double time_ns) { return static_cast<uint64_t>(time_ns + 0.5); };
+    const auto ns = [](double time_ns) { return static_cast<uint64_t>(std::llround(time_ns)); };
     plan_counters &p = counters_.plan;
     p = {};
     p.made = plan_count_;

@@ -258,7 +258,7 @@ status step_player::begin_hold(const step_event &e) {
         player_called(ebb_collective_begin(runtime_, static_cast<ebb_stream>(collective_), 0), "ebb_collective_begin"));
     sim_kernel kernel;
     kernel.engine = sim_engine::collective;
-    kernel.duration_ps = static_cast<sim_time_ps>(e.time_ns * factor_ * 1e3 + 0.5);
+    kernel.duration_ps = static_cast<sim_time_ps>(std::llround(e.time_ns * factor_ * 1e3));
     return device_->launch(collective_, kernel);
 }
 

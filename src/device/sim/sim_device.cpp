@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "base/check.hpp"
@@ -325,7 +326,8 @@ status sim_device::enqueue(stream_id stream, sim_work work, const touched &memor
 
 sim_time_ps sim_device::hbm_time_ps(uint64_t size_bytes) const noexcept {
     const double rate = machine_.hbm_bytes_per_second;
-    return rate > 0 ? static_cast<sim_time_ps>(static_cast<double>(size_bytes) / rate * k_ps_per_second + 0.5) : 0;
+    const double time_ps = rate > 0 ? static_cast<double>(size_bytes) / rate * k_ps_per_second : 0;
+    return static_cast<sim_time_ps>(std::llround(time_ps));
 }
 
 status sim_device::copy(stream_id stream, copy_direction direction, void *destination, const void *source,
