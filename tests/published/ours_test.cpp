@@ -27,7 +27,7 @@ TEST(published_ours_, are_as_fast_as_the_best_row_with_few_copy_buffers_and_no_s
     EXPECT_EQ(ours.value()[0].best_published_tflops, 908.2);
     EXPECT_EQ(ours.value()[1].best_published_tflops, 2746);
     // Rates are fitted to that row, so with nothing else to change there is nothing to gain.
-    for (size_t i : {0, 1}) {
+    for (const size_t i : {size_t{0}, size_t{1}}) {
         EXPECT_LE(ours.value()[i].tflops, 1.001 * ours.value()[i].best_published_tflops);
         EXPECT_GT(ours.value()[i + 2].tflops, ours.value()[i].tflops) << "a free plan may do the same";
     }

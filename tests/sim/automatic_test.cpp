@@ -92,7 +92,7 @@ TEST_P(automatic_mode, reaches_what_the_planner_says) {
             chain_options c;
             c.can_recompute = can_recompute;
             const step_model model = chain_of(c);
-            for (const uint64_t slots : {6, 10, 16}) {
+            for (const uint64_t slots : {uint64_t{6}, uint64_t{10}, uint64_t{16}}) {
                 const play_options o = automatic(slots * c.size_bytes + slots * 1024, gb_per_second, GetParam());
                 planner search(model);
                 const planned best = search.make(budget_of(o));
