@@ -44,6 +44,7 @@ public:
         o.staging_bytes = k_slots * (k_largest_bytes + 1024);
         o.device_budget_bytes = 2 * o.staging_bytes;
         o.min_offload_bytes = 1;
+        o.policy = "offload";        // every activation is moved; a plan would keep what fits
         o.sample_every = 1U << 30U;  // timing is not part of the hot path
         must(ebb_runtime_create(&o, &runtime_));
         // What is the same for all is set once, as a training loop would.

@@ -14,6 +14,8 @@ namespace ebb {
 
 namespace {
 
+// What a transformer of 126 layers with 20 tensors each and some micro-batches has.
+constexpr double k_events_of_full_effort = 2e4;
 constexpr uint32_t k_most_plans = 12;  // for one record
 // Part of each transfer's time that is taken to cost step time, hidden or not. Collectives lose 8 to 11 % of their rate
 // beside copies out (nccl #2218), kernels that are bound by memory a part of theirs; how much of a step that is nobody
@@ -83,7 +85,9 @@ void runtime::make_plan() {
         return;
     }
     plan_budget budget = measured_budget();
-    planner search(seen.model);
+    // A step boundary of the caller's: the time to plan grows with the record, so a huge one is searched less.
+    const auto events = static_cast<double>(std::max<size_t>(seen.model.events.size(), 1));
+    planner search(seen.model, planner_options{std::min(1.0, k_events_of_full_effort / events)});
     planned made = search.make(budget);
     if (!made.feasible) {
         add_note(fmt::format("automatic mode makes no plan: nothing fits a device budget of {} bytes; {} would do",
