@@ -120,7 +120,8 @@ show_failures() { # CHECK
     cut -d: -f2- "$last/LastTestsFailed.log" | while IFS= read -r name; do
         echo "-- $1: $name"
         awk -v name="$name" '
-            index($0, " Testing: " name) == length($0) - length(" Testing: " name) + 1 { on = 1 }
+            { at = index($0, " Testing: " name) }
+            at > 0 && at == length($0) - length(" Testing: " name) + 1 { on = 1 }
             on
             / end time: / { on = 0 }' "$last/LastTest.log" | tail -n 40
     done

@@ -306,10 +306,14 @@ status runtime::wait_begin(uint64_t handle, timelines::pinned_event &event) {
 
 status runtime::room_begin(timelines::pinned_event &event) {
     event = {};
-    poll_deleters();
-    for (const thread_source &s : thread_sources_) {
-        if (!event.needed) {
+    // A copy that ends between the look for deleters and the look for what to wait for leaves nothing to wait for, but
+    // a deleter: look again.
+    for (poll_deleters(); !thread_sources_.empty(); poll_deleters()) {
+        for (const thread_source &s : thread_sources_) {
             EBB_TRY(pin_first_not_done(s.until, event));
+            if (event.needed) {
+                return {};
+            }
         }
     }
     return {};

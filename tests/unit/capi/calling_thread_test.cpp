@@ -54,6 +54,41 @@ TEST_F(calling_thread, a_deleter_waits_for_the_copy_and_wait_room_blocks_for_it)
     EXPECT_EQ(b.deleted, 1);
 }
 
+// Says once or more that an event is not done though it is: as if the copy ended right after the question.
+class answers_late_device : public device_decorator {
+public:
+    explicit answers_late_device(std::unique_ptr<host_device> host) : device_decorator(*host), host_(std::move(host)) {}
+    host_device *host() { return host_.get(); }
+    void answer_late(int times) { late_ = times; }
+    result<bool> event_done(event_id event) override {
+        result<bool> done = device_decorator::event_done(event);
+        return late_.load() > 0 && late_-- > 0 ? result<bool>(false) : std::move(done);
+    }
+
+private:
+    std::unique_ptr<host_device> host_;
+    std::atomic<int> late_{0};
+};
+
+TEST_F(calling_thread, wait_room_runs_the_deleter_of_a_copy_that_ends_while_it_looks) {
+    for (const int late : {1, 2, 3}) {
+        auto dev = std::make_unique<answers_late_device>(std::make_unique<host_device>(host_options_));
+        answers_late_device *device = dev.get();
+        host_device *host = dev->host();
+        result<ebb_runtime *> made = capi::make_runtime(std::move(dev), host, options_, logger(), nullptr);
+        ASSERT_TRUE(made.ok()) << made.why().text();
+        runtime_ = made.value();
+        buffer &b = make_buffer();
+        device->answer_late(1 << 20);  // that the copy is done is news until wait_room asks
+        offload(thread_args(b));
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        device->answer_late(late);
+        EBB_EXPECT_OK(ebb_wait_room(runtime_));
+        EXPECT_EQ(b.deleted, 1) << late;
+        close();
+    }
+}
+
 // Two parts of one copy: the second reload, which is there already, must not make the wait forget the first.
 TEST_F(calling_thread, waits_for_every_reload_of_bytes_that_are_shared) {
     options_.staging_bytes = 2 * k_size;
