@@ -36,6 +36,11 @@ public:
     status checksum(stream_id stream, const void *data, uint64_t size_bytes, uint64_t *accumulator) override {
         return inner_.checksum(stream, data, size_bytes, accumulator);
     }
+    result<capture_id> capture_of(stream_id stream) override { return inner_.capture_of(stream); }
+    void begin_range(const char *what, const char *name, uint64_t size_bytes) noexcept override {
+        inner_.begin_range(what, name, size_bytes);
+    }
+    void end_range() noexcept override { inner_.end_range(); }
 
 protected:
     [[nodiscard]] device &inner() const noexcept { return inner_; }

@@ -35,12 +35,30 @@ enum class event_kind : uint8_t { plain, timed };
 // DLPack's device type numbers.
 enum class memory_type : int32_t { cpu = 1, cuda = 2, cuda_host = 3 };
 
+// Rates of copies, measured; 0: not known.
+struct link_rates {
+    uint64_t d2h_bytes_per_second = 0;
+    uint64_t h2d_bytes_per_second = 0;
+    uint64_t d2h_beside_h2d_bytes_per_second = 0;  // each while the other direction is busy, too
+    uint64_t h2d_beside_d2h_bytes_per_second = 0;
+};
+
+struct copy_piece {
+    void *destination = nullptr;
+    const void *source = nullptr;
+    uint64_t size_bytes = 0;
+};
+
+// The capture into a graph that a stream is part of.
+enum class capture_id : uint64_t { none = 0 };
+
 struct device_info {
     std::string name;                     // "host", "null", "sim", "cuda"
     memory_type type = memory_type::cpu;  // what the activations' memory must be
     int32_t ordinal = 0;
     bool integrated = false;  // device memory is host memory: copying cannot pay
     uint64_t default_chunk_bytes = 16ULL << 20U;
+    link_rates measured_link;           // where the device was asked to measure it
     uint64_t slab_bytes = 1ULL << 30U;  // largest growth step of the pinned arena
 };
 
@@ -85,9 +103,25 @@ public:
 
     virtual status copy(stream_id stream, copy_direction direction, void *destination, const void *source,
                         uint64_t size_bytes) = 0;
+    // The same for several pieces, in one call where the device has one that is cheaper.
+    virtual status copy_pieces(stream_id stream, copy_direction direction, const copy_piece *pieces, uint32_t count) {
+        for (uint32_t i = 0; i < count; ++i) {
+            EBB_TRY(copy(stream, direction, pieces[i].destination, pieces[i].source, pieces[i].size_bytes));
+        }
+        return {};
+    }
     // *accumulator = checksum_bytes(*accumulator, data, size) when the stream gets there; data may be device or
-    // pinned memory. The accumulator is host memory that lives until the stream has passed.
+    // pinned memory. The accumulator lies in memory of map_host, which lives until the stream has passed.
     virtual status checksum(stream_id stream, const void *data, uint64_t size_bytes, uint64_t *accumulator) = 0;
+
+    // What is enqueued on a stream in a capture becomes part of a graph and runs whenever that is launched: an event
+    // recorded there orders work of the same capture alone, and is never done. A capture that CUDA has given up is
+    // wrong_state. Devices without graphs have none.
+    virtual result<capture_id> capture_of(stream_id /*stream*/) { return capture_id::none; }
+
+    // For a profiler: what the calling thread does from here on is `what` of that name; ranges nest.
+    virtual void begin_range(const char * /*what*/, const char * /*name*/, uint64_t /*size_bytes*/) noexcept {}
+    virtual void end_range() noexcept {}
 };
 
 // The checksum that every device computes: 64-bit, chainable over extents that are multiples of 8 bytes but
