@@ -225,7 +225,8 @@ enum {
     EBB_REASON_LARGER_THAN_SLOT = 8, /* larger than staging can ever hold */
     EBB_REASON_INTEGRATED = 9,       /* device memory is host memory: copying cannot pay */
     EBB_REASON_EVALUATION = 10,      /* evaluation, and it fits the device budget */
-    EBB_REASON_PLAN = 11             /* the plan of automatic mode keeps it */
+    EBB_REASON_PLAN = 11,            /* the plan of automatic mode keeps it */
+    EBB_REASON_CAPTURE = 12          /* a capture goes on, while which no memory is pinned, and there is none */
 };
 
 enum {
@@ -347,6 +348,25 @@ EBB_API ebb_status ebb_recompute_end(ebb_runtime *runtime);
 EBB_API ebb_status ebb_collective_begin(ebb_runtime *runtime, ebb_stream stream, uint64_t size_bytes);
 EBB_API ebb_status ebb_collective_end(ebb_runtime *runtime, ebb_stream stream);
 
+/* CUDA graphs. Calls that name a stream in a capture become part of it: their copies go to streams of Ebb's that fork
+ * from the capture at its first call, with the addresses of that time, and run at each launch. All streams of a call are
+ * part of the same capture, or none is. The last call in a capture, before the caller ends it, is
+ * ebb_graph_join: `stream`, which is part of it, then comes behind all of that, and *graph is the handle of its memory.
+ * - Blocks and slots that were used in a capture belong to its graph until ebb_graph_release, which is called when no launch of
+ *   it is under way or will come; ebb_statistics counts them. Releasing an activation before ends its handle only.
+ * - Graphs are launched in the order in which they were captured: offload in one and reload in a later one. Calls outside of
+ *   captures may use what was offloaded in one, on a stream that comes behind its launch.
+ * - In a capture nothing is measured and the step is not recorded; it follows the plan as it stands. Copies are not held for
+ *   collectives. While one is open, nothing is allocated, pinned or freed, on any thread: run a step without capturing
+ *   first. Work of Ebb's that a capture would have to come behind must be over: synchronize the device before it begins.
+ * - EBB_WRONG_STATE or EBB_UNSUPPORTED says that something cannot be part of a capture (verify mode, say), before it has harmed it. A
+ *   capture that ends without a join leaves nothing: what was offloaded in it cannot be reloaded.
+ * - With captures or graphs that were not released, ebb_runtime_close is EBB_BUSY, unless forced.
+ * EBB_UNSUPPORTED on devices without graphs. */
+typedef uint64_t ebb_graph; /* 0 is never one */
+EBB_API ebb_status ebb_graph_join(ebb_runtime *runtime, ebb_stream stream, ebb_graph *graph);
+EBB_API ebb_status ebb_graph_release(ebb_runtime *runtime, ebb_graph graph);
+
 /* Reads timings and runs deleters that are due. Never needed for correctness; changes no decision. */
 EBB_API ebb_status ebb_progress(ebb_runtime *runtime);
 
@@ -378,6 +398,8 @@ typedef struct ebb_statistics {
                                          than a slot, a caller that did not wait where it must */
     uint64_t order_mismatches;        /* calls that did not follow the record */
     uint64_t device_allocations;      /* calls to the device's allocator since create */
+    uint64_t graphs;                  /* captures and graphs that were not released */
+    uint64_t graph_pinned_bytes, graph_staging_bytes; /* that belong to them, of pinned_used_bytes and staging_used_bytes */
 } ebb_statistics;
 
 EBB_API ebb_status ebb_stats(ebb_runtime *runtime, ebb_statistics *statistics);

@@ -49,6 +49,7 @@ static_assert(same(keep_reason::larger_than_slot, EBB_REASON_LARGER_THAN_SLOT));
 static_assert(same(keep_reason::integrated, EBB_REASON_INTEGRATED));
 static_assert(same(keep_reason::evaluation, EBB_REASON_EVALUATION));
 static_assert(same(keep_reason::plan, EBB_REASON_PLAN));
+static_assert(same(keep_reason::capture, EBB_REASON_CAPTURE));
 
 static_assert(same(phase::train, EBB_PHASE_TRAIN) && same(phase::evaluate, EBB_PHASE_EVALUATE));
 

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t k_first_options = 176;
 constexpr size_t k_first_statistics = 288;
 static_assert(sizeof(ebb_runtime_options) == k_first_options + sizeof(const char *));  // record
-static_assert(sizeof(ebb_statistics) == k_first_statistics);
+static_assert(sizeof(ebb_statistics) == k_first_statistics + 3 * sizeof(uint64_t));    // graphs and their memory
 
 void override_number(config_overrides &overrides, option o, uint64_t value) {
     if (value != 0) {
@@ -172,6 +172,14 @@ ebb_status ebb_runtime_close(ebb_runtime *runtime, uint32_t flags) {
             static_cast<void>(ended.release());
             return busy;
         }
+        if (e.core().graph_count() != 0 && (flags & EBB_CLOSE_FORCE) == 0) {
+            status busy = {code::busy, fmt::format("{} captures or graphs were not released: give each to "
+                                                   "ebb_graph_release, or close with EBB_CLOSE_FORCE",
+                                                   e.core().graph_count())};
+            e.leave();
+            static_cast<void>(ended.release());
+            return busy;
+        }
         write_record(e, *runtime);
         status outcome = of_background(e.core().shut_down());
         e.leave();
@@ -226,6 +234,19 @@ ebb_status ebb_collective_end(ebb_runtime *runtime, ebb_stream stream) {
     return on_runtime(runtime, [&](entry &e) { return e.core().collective_end(stream_id{stream}); });
 }
 
+ebb_status ebb_graph_join(ebb_runtime *runtime, ebb_stream stream, ebb_graph *graph) {
+    return on_runtime(runtime, [&](entry &e) -> status {
+        if (graph == nullptr) {
+            return {code::invalid_argument, "graph is null: it is where the graph's handle is written"};
+        }
+        return e.core().graph_join(stream_id{stream}, *graph);
+    });
+}
+
+ebb_status ebb_graph_release(ebb_runtime *runtime, ebb_graph graph) {
+    return on_runtime(runtime, [&](entry &e) { return e.core().graph_release(graph); });
+}
+
 ebb_status ebb_stats(ebb_runtime *runtime, ebb_statistics *statistics) {
     return on_runtime(runtime, [&](entry &e) -> status {
         EBB_TRY(check_out_struct(statistics, "statistics", k_first_statistics));
@@ -266,6 +287,9 @@ ebb_status ebb_stats(ebb_runtime *runtime, ebb_statistics *statistics) {
             s.over_budget_caller_bytes = c.over_budget_caller_bytes;
             s.order_mismatches = c.order_mismatches;
             s.device_allocations = c.device_allocations;
+            s.graphs = c.graphs;
+            s.graph_pinned_bytes = c.graph_pinned_bytes;
+            s.graph_staging_bytes = c.graph_staging_bytes;
         });
         return {};
     });

@@ -58,14 +58,20 @@ private:
 
 }  // namespace
 
-outside::outside(const ebb_runtime &r, std::unique_lock<std::mutex> &lock) noexcept
-    : r_(r), lock_(lock), outer_(std::exchange(innermost_callback, this)) {
+outside::outside(ebb_runtime &r, std::unique_lock<std::mutex> &lock) noexcept
+    : r_(r),
+      lock_(lock),
+      outer_(std::exchange(innermost_callback, this)),
+      context_(r.core == nullptr ? 0 : r.core->call_context()) {
     lock_.unlock();
 }
 
 outside::~outside() {
     innermost_callback = outer_;
     lock_.lock();
+    if (r_.core != nullptr) {
+        r_.core->begin_call(context_);
+    }
 }
 
 uint32_t outside::depth(const ebb_runtime &r) noexcept {

@@ -106,7 +106,7 @@ namespace ebb::capi {
 // While one lives, the thread is in a callback (or a wait) of that runtime, with its lock released.
 class outside {
 public:
-    outside(const ebb_runtime &r, std::unique_lock<std::mutex> &lock) noexcept;
+    outside(ebb_runtime &r, std::unique_lock<std::mutex> &lock) noexcept;
     ~outside();
     outside(const outside &) = delete;
     outside &operator=(const outside &) = delete;
@@ -115,15 +115,17 @@ public:
     [[nodiscard]] static uint32_t depth(const ebb_runtime &r) noexcept;
 
 private:
-    const ebb_runtime &r_;
+    ebb_runtime &r_;
     std::unique_lock<std::mutex> &lock_;
     const outside *outer_;
+    uint64_t context_;  // of the call that goes on afterwards
 };
 
 // One call on a runtime: locks, does what was queued, and on leaving runs the callbacks that are due with no lock held.
 class entry {
 public:
     explicit entry(ebb_runtime &r) : r_(r), lock_(r.mutex) {
+        r.core->begin_call();
         if (!r.queue->empty()) {
             apply_queue();
         }

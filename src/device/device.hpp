@@ -57,6 +57,7 @@ struct device_info {
     memory_type type = memory_type::cpu;  // what the activations' memory must be
     int32_t ordinal = 0;
     bool integrated = false;  // device memory is host memory: copying cannot pay
+    bool captures = false;    // streams can be captured into graphs: capture_of() has something to say
     uint64_t default_chunk_bytes = 16ULL << 20U;
     link_rates measured_link;           // where the device was asked to measure it
     uint64_t slab_bytes = 1ULL << 30U;  // largest growth step of the pinned arena

@@ -230,6 +230,11 @@ bool pinned_arena::map_slabs(uint64_t size_bytes) {
 // for.
 bool pinned_arena::growth_allowed(uint64_t size_bytes) {
     const uint64_t mapped_bytes = statistics_.mapped_bytes;
+    if (frozen_) {
+        refusal_.kind = refusal_kind::frozen;
+        refusal_.cap_bytes = mapped_bytes;
+        return false;
+    }
     const uint64_t cap_bytes = std::min(statistics_.cap_bytes, mapped_bytes + sub_.max_region_bytes());
     if (mapped_bytes > cap_bytes || size_bytes > cap_bytes - mapped_bytes) {
         refusal_.kind = refusal_kind::cap;
@@ -248,6 +253,10 @@ bool pinned_arena::growth_allowed(uint64_t size_bytes) {
         return false;
     }
     return true;
+}
+
+void pinned_arena::refuse_frozen(uint64_t wanted_bytes) noexcept {
+    refusal_ = {refusal_kind::frozen, wanted_bytes, sub_.total_bytes() - sub_.free_bytes(), statistics_.mapped_bytes};
 }
 
 bool pinned_arena::map_slab(uint64_t size_bytes) {

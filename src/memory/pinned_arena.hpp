@@ -41,7 +41,7 @@ public:
         std::byte *data;
         uint64_t size_bytes;  // the last extent of a block ends at its requested size
     };
-    enum class refusal_kind : uint8_t { none, cap, pinning };
+    enum class refusal_kind : uint8_t { none, cap, pinning, frozen };
     // wanted: what was asked for; held: what live blocks take, rounded to 4 KiB; cap: the smaller of our cap and
     // of what the host's limits allow. held + wanted, rounded to 4 KiB, is the smallest cap that would do.
     struct refusal {
@@ -70,6 +70,11 @@ public:
     // visit(extent) in order.
     template <class Visit>
     void for_each_extent(block_id block, Visit &&visit) const;
+
+    // While frozen nothing is mapped: what does not fit what is there is refused.
+    void freeze(bool frozen) noexcept { frozen_ = frozen; }
+    // What was there could not be used while it is frozen.
+    void refuse_frozen(uint64_t wanted_bytes) noexcept;
 
     // Maps ahead so that this many bytes are mapped.
     status reserve(uint64_t size_bytes);
@@ -139,6 +144,7 @@ private:
     std::vector<extent_node> extents_;
     uint32_t unused_extents_ = k_none;
     backoff backoff_;
+    bool frozen_ = false;
     refusal refusal_;
     status pinning_status_;
     pinned_arena_statistics statistics_;

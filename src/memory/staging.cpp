@@ -58,6 +58,14 @@ uint64_t staging::slot_footprint_bytes(uint64_t size_bytes, const void *like) no
     return aligned_down(offset_of(like) + size_bytes + k_alignment - 1);
 }
 
+uint64_t staging::slot_key(uint64_t size_bytes, const void *like) noexcept {
+    return slot_footprint_bytes(size_bytes, like) | offset_of(like);
+}
+
+uint64_t staging::key(slot_id id) const noexcept {
+    return live(id).footprint_bytes | offset_of(live(id).data);
+}
+
 staging::slot_id staging::allocate_slot(uint64_t size_bytes, const void *like, std::vector<ticket> &waits) {
     EBB_CHECK(size_bytes > 0);
     const uint64_t footprint_bytes = slot_footprint_bytes(size_bytes, like);
@@ -65,7 +73,8 @@ staging::slot_id staging::allocate_slot(uint64_t size_bytes, const void *like, s
         return k_none;  // near 2^64
     }
     auto piece = sub_.allocate(footprint_bytes, fit_rule::oldest, waits);
-    if (!piece && !block_taken_ && held_bytes_ <= cap_bytes_ && footprint_bytes <= cap_bytes_ - held_bytes_) {
+    if (!piece && !block_taken_ && !frozen_ && held_bytes_ <= cap_bytes_ &&
+        footprint_bytes <= cap_bytes_ - held_bytes_) {
         if (!add_device_region(footprint_bytes).ok()) {
             return k_none;
         }
@@ -74,6 +83,7 @@ staging::slot_id staging::allocate_slot(uint64_t size_bytes, const void *like, s
     if (!piece) {
         return k_none;
     }
+    used(footprint_bytes);
     const slot_id id = new_slot(piece->data + offset_of(like), size_bytes, footprint_bytes);
     slots_[id].segment = piece->segment;
     return id;
@@ -83,14 +93,18 @@ staging::slot_id staging::adopt(void *memory, uint64_t footprint_bytes, uint64_t
     EBB_CHECK(memory != nullptr && offset_of(memory) == 0 && size_bytes > 0);
     EBB_CHECK(footprint_bytes >= slot_footprint_bytes(size_bytes, like));
     hold(footprint_bytes);
+    used(footprint_bytes);
     const slot_id id = new_slot(static_cast<std::byte *>(memory) + offset_of(like), size_bytes, footprint_bytes);
     slots_[id].adopted = memory;
     return id;
 }
 
-staging::slot_id staging::new_slot(std::byte *data, uint64_t size_bytes, uint64_t footprint_bytes) {
+void staging::used(uint64_t footprint_bytes) noexcept {
     used_bytes_ += footprint_bytes;
     used_peak_bytes_ = std::max(used_peak_bytes_, used_bytes_);
+}
+
+staging::slot_id staging::new_slot(std::byte *data, uint64_t size_bytes, uint64_t footprint_bytes) {
     if (unused_slots_ == k_none) {
         EBB_CHECK(slots_.size() < k_none);
         slots_.emplace_back();
@@ -103,22 +117,103 @@ staging::slot_id staging::new_slot(std::byte *data, uint64_t size_bytes, uint64_
     fresh.size_bytes = size_bytes;
     fresh.footprint_bytes = footprint_bytes;
     fresh.adopted = nullptr;
+    fresh.pool = k_no_pool;
     return id;
 }
 
 staging::handed_back staging::free(slot_id id, const ticket_set &last_uses) {
     EBB_CHECK(id < slots_.size() && slots_[id].size_bytes != 0);
     slot &ended = slots_[id];
-    used_bytes_ -= ended.footprint_bytes;
     ended.size_bytes = 0;
     ended.next_unused = unused_slots_;
     unused_slots_ = id;
+    if (ended.pool != k_no_pool) {
+        slot_pool &owner = *pools_[ended.pool];
+        owner.sub.free(ended.segment, last_uses);
+        if (--owner.slots == 0 && !owner.open) {
+            empty_pool(owner);
+        }
+        return {};
+    }
+    used_bytes_ -= ended.footprint_bytes;
     if (ended.adopted == nullptr) {
         sub_.free(ended.segment, last_uses);
         return {};
     }
     held_bytes_ -= ended.footprint_bytes;
     return {ended.adopted, ended.footprint_bytes};
+}
+
+// ---- Pools ---------------------------------------------------------------------------------------------------
+
+staging::pool_id staging::open_pool() {
+    for (pool_id id = 0; id < pools_.size(); ++id) {
+        if (!pools_[id]->open && pools_[id]->slots == 0) {
+            pools_[id]->open = true;
+            return id;
+        }
+    }
+    pools_.push_back(std::make_unique<slot_pool>());
+    pools_.back()->open = true;
+    return static_cast<pool_id>(pools_.size() - 1);
+}
+
+std::optional<staging::slot_id> staging::allocate_in(pool_id id, uint64_t size_bytes, const void *like,
+                                                     std::vector<ticket> &waits) {
+    const uint64_t footprint_bytes = slot_footprint_bytes(size_bytes, like);
+    slot_pool &owner = *pools_[id];
+    const auto piece = owner.sub.allocate(footprint_bytes, fit_rule::oldest, waits);
+    if (!piece) {
+        return std::nullopt;
+    }
+    ++owner.slots;
+    const slot_id made = new_slot(piece->data + offset_of(like), size_bytes, footprint_bytes);
+    slots_[made].segment = piece->segment;
+    slots_[made].pool = id;
+    return made;
+}
+
+bool staging::grow_pool(pool_id id, uint64_t footprint_bytes, uint64_t piece_bytes, std::vector<ticket> &waits) {
+    const uint64_t wanted_bytes = std::max(piece_bytes, aligned_down(sub_.free_bytes() / 2));
+    auto piece = sub_.allocate(std::max(footprint_bytes, wanted_bytes), fit_rule::oldest, waits);
+    if (!piece && footprint_bytes < wanted_bytes) {
+        piece = sub_.allocate(footprint_bytes, fit_rule::oldest, waits);
+    }
+    if (!piece) {
+        return false;
+    }
+    slot_pool &owner = *pools_[id];
+    owner.sub.add_region(piece->data, piece->size_bytes);
+    owner.pieces.push_back(piece->segment);
+    owner.size_bytes += piece->size_bytes;
+    used(piece->size_bytes);
+    return true;
+}
+
+void staging::give_back_piece(pool_id id, const ticket_set &readers) {
+    slot_pool &owner = *pools_[id];
+    const sub_allocator::segment_id piece = owner.pieces.back();
+    owner.pieces.pop_back();
+    std::vector<ticket> none;
+    owner.sub.remove_region(static_cast<uint32_t>(owner.pieces.size()), none);
+    owner.size_bytes -= sub_.size_bytes(piece);
+    used_bytes_ -= sub_.size_bytes(piece);
+    sub_.free(piece, readers);
+}
+
+void staging::close_pool(pool_id id) {
+    pools_[id]->open = false;
+    if (pools_[id]->slots == 0) {
+        empty_pool(*pools_[id]);
+    }
+}
+
+void staging::empty_pool(slot_pool &emptied) {
+    for (const sub_allocator::segment_id piece : emptied.pieces) {
+        sub_.free(piece, {});
+    }
+    used_bytes_ -= emptied.size_bytes;
+    emptied = slot_pool{};
 }
 
 const staging::slot &staging::live(slot_id id) const noexcept {

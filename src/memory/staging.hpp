@@ -2,11 +2,15 @@
 // allocated from the device as slots need it, within the cap; afterwards there is one block, ours or lent. With
 // a caller's allocator each slot's memory is adopted from it and handed back when the slot is free.
 //
+// A pool is a part of the block that is set apart for one user, a graph: what is freed there is given to that user
+// alone.
+//
 // A slot keeps its source's address modulo 512, since kernels are chosen by alignment.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -42,11 +46,33 @@ public:
     }
     // A slot on memory that the caller's allocator gave (footprint bytes, aligned to 512).
     slot_id adopt(void *memory, uint64_t footprint_bytes, uint64_t size_bytes, const void *like);
+    // Pools grow by pieces of the free part of the block, and leave some of it to others: half of what is free is
+    // taken, at least `piece_bytes` where that can be had. A piece whose last readers, reported in waits, are in the
+    // way goes back.
+    using pool_id = uint32_t;
+    static constexpr uint32_t k_no_pool = ~uint32_t{0};
+    pool_id open_pool();
+    [[nodiscard]] std::optional<slot_id> allocate_in(pool_id pool, uint64_t size_bytes, const void *like,
+                                                     std::vector<ticket> &waits);
+    [[nodiscard]] bool grow_pool(pool_id pool, uint64_t footprint_bytes, uint64_t piece_bytes,
+                                 std::vector<ticket> &waits);
+    void give_back_piece(pool_id pool, const ticket_set &readers);  // the last one, of which nothing was used
+    // Its memory goes back to the block; what slots still use of it, with the last of them.
+    void close_pool(pool_id pool);
+    [[nodiscard]] uint64_t pool_bytes(pool_id pool) const noexcept { return pools_[pool]->size_bytes; }
+    [[nodiscard]] pool_id pool_of(slot_id id) const noexcept { return live(id).pool; }
+
     struct handed_back {
         void *memory = nullptr;  // not null: adopted memory, to be given back behind last_uses
         uint64_t footprint_bytes = 0;
     };
     handed_back free(slot_id slot, const ticket_set &last_uses);
+    // While frozen nothing is allocated for slots.
+    void freeze(bool frozen) noexcept { frozen_ = frozen; }
+    // The same for slots that can stand for each other: footprint, and offset in the 512 bytes that it begins in.
+    [[nodiscard]] static uint64_t slot_key(uint64_t size_bytes, const void *like) noexcept;
+    [[nodiscard]] uint64_t key(slot_id slot) const noexcept;
+    [[nodiscard]] uint64_t footprint_bytes(slot_id id) const noexcept { return live(id).footprint_bytes; }
     // Between two steps: where slots will lie then follows from that step alone, as a plan assumes
     // (schedule/slot_replay.hpp).
     void restart() { sub_.restart_idle_regions(); }
@@ -89,9 +115,19 @@ private:
         uint64_t size_bytes = 0;  // 0: the record is unused
         uint64_t footprint_bytes = 0;
         void *adopted = nullptr;                     // the caller's memory, or
-        sub_allocator::segment_id segment = k_none;  // a segment of ours
+        sub_allocator::segment_id segment = k_none;  // a segment of ours, or
+        pool_id pool = k_no_pool;                    // of that pool's
         uint32_t next_unused = k_none;
     };
+
+    struct slot_pool {
+        sub_allocator sub{k_alignment};
+        std::vector<sub_allocator::segment_id> pieces;  // of the block
+        uint64_t size_bytes = 0;
+        uint32_t slots = 0;  // live ones
+        bool open = false;
+    };
+    void empty_pool(slot_pool &emptied);
 
     [[nodiscard]] status add_device_region(uint64_t size_bytes);
     status free_retired();  // what prepare_block() put aside
@@ -100,6 +136,7 @@ private:
     slot_id new_slot(std::byte *data, uint64_t size_bytes, uint64_t footprint_bytes);
     [[nodiscard]] const slot &live(slot_id id) const noexcept;
     void hold(uint64_t size_bytes) noexcept;
+    void used(uint64_t footprint_bytes) noexcept;
 
     device &device_;
     uint64_t cap_bytes_;
@@ -108,8 +145,10 @@ private:
     std::vector<region> stranded_;
     std::vector<region> retired_;
     std::vector<slot> slots_;
+    std::vector<std::unique_ptr<slot_pool>> pools_;
     uint32_t unused_slots_ = k_none;
     bool block_taken_ = false;
+    bool frozen_ = false;
     uint64_t held_bytes_ = 0;
     uint64_t held_peak_bytes_ = 0;
     uint64_t used_bytes_ = 0;

@@ -38,13 +38,14 @@ struct counters {
              over_budget_caller_bytes = 0;
     uint64_t order_mismatches = 0;
     uint64_t device_allocations = 0;
+    uint64_t graphs = 0, graph_pinned_bytes = 0, graph_staging_bytes = 0;
     plan_counters plan;
 };
 
 struct name_counters {
     uint64_t calls = 0;
     uint64_t kept = 0, offloaded = 0, recompute = 0, shared = 0;
-    uint64_t kept_by_reason[12] = {};
+    uint64_t kept_by_reason[13] = {};
     uint64_t saved_bytes = 0;      // sizes of all calls
     uint64_t offloaded_bytes = 0;  // copied to host memory
     uint64_t reloaded_bytes = 0;   // copied back

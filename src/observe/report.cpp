@@ -19,7 +19,8 @@ constexpr double k_ns_per_ms = 1e6;
 constexpr const char *k_reasons[] = {"none",       "policy",           "floor",
                                      "last",       "not_recomputable", "host_cap",
                                      "pinning",    "copy_error",       "larger_than_slot",
-                                     "integrated", "evaluation",       "plan"};
+                                     "integrated", "evaluation",       "plan",
+                                     "capture"};
 
 double mib(uint64_t bytes) {
     return static_cast<double>(bytes) / k_mib;

@@ -37,6 +37,7 @@ enum class keep_reason : uint8_t {
     integrated = 9,
     evaluation = 10,
     plan = 11,
+    capture = 12,
 };
 
 enum class activation_state : uint8_t {
@@ -81,6 +82,8 @@ struct activation {
     bool readers_cover_copy = false;  // some reader's stream waited for h2d
     bool counted_kept = false;        // its bytes count as kept, for its reason
     bool recomputed = false;          // the caller has computed it again: it holds that memory until release
+    bool lost = false;                // offloaded in a capture that came to nothing
+    bool home_late = false;           // its home stream cannot be made to wait: the deleter runs when the copy is done
     bool copy_held = false;           // out of device memory: not issued before a collective has ended
 
     pinned_arena::block_id block = 0;
@@ -111,6 +114,8 @@ struct activation {
     uint64_t view_offset_bytes = 0;
     uint64_t storage_id = 0, storage_version = 0;
 
+    uint64_t graph = 0;  // the capture that it was offloaded in; 0: none
+
     std::vector<uint32_t> recompute_from;  // by index; they live until this is released
     uint32_t dependents = 0;
     uint32_t verify = k_no_index;  // record of the verifier
@@ -126,8 +131,8 @@ struct activation {
         state = activation_state::kept;
         reason = keep_reason::none;
         released = release_asked = source_held = counted_given_up = staged = block_lost = source_lost = unclaimed =
-            in_storage_index = has_block = has_slot = readers_cover_copy = counted_kept = recomputed = copy_held =
-                false;
+            in_storage_index = has_block = has_slot = readers_cover_copy = counted_kept = recomputed = lost =
+                home_late = copy_held = false;
         block = slot = source_slot = claims = 0;
         d2h = h2d = {};
         produced.clear();
@@ -145,6 +150,7 @@ struct activation {
         recompute_from.clear();  // keeps its capacity
         dependents = 0;
         verify = k_no_index;
+        graph = 0;
     }
 };
 

@@ -44,11 +44,12 @@ runtime::runtime(device &dev, runtime_options options, policy rules)
       options_(std::move(options)),
       policy_(std::move(rules)),
       lines_(dev),
-      activations_(2 * options_.handle_seed * k_seed_step + 1),
-      claims_((2 * options_.handle_seed + 1) * k_seed_step + 1),
+      activations_(3 * options_.handle_seed * k_seed_step + 1),
+      claims_((3 * options_.handle_seed + 1) * k_seed_step + 1),
       storages_(activations_),
       pending_(activations_),
-      unclaimed_(activations_) {}
+      unclaimed_(activations_),
+      graphs_((3 * options_.handle_seed + 2) * k_seed_step + 1) {}
 
 result<std::unique_ptr<runtime>> runtime::create(device &dev, const runtime_options &options) {
     result<policy> rules = policy::parse(options.policy);
@@ -65,6 +66,7 @@ status runtime::init() {
         options_.chunk_bytes = device_.info().default_chunk_bytes;
     }
     integrated_ = device_.info().integrated;
+    captures_ = device_.info().captures;
     EBB_TRY(check_sizes());
     result<std::unique_ptr<lanes>> made = lanes::make(device_, lines_, options_.lanes, options_.chunk_bytes);
     if (!made.ok()) {
@@ -139,6 +141,9 @@ runtime::~runtime() {
     static_cast<void>(lines_.synchronize_all());
     samples_.reset();
     timer_.reset();
+    for (index g = 0; g < graphs_.capacity(); ++g) {
+        graphs_[g].copy_lanes.reset();
+    }
     lanes_.reset();  // their streams end before the memory that they copy
 }
 
@@ -277,6 +282,9 @@ counters runtime::snapshot() {
     c.pinned_peak_bytes = arena_->statistics().mapped_peak_bytes;
     c.pinned_peak_waste_bytes = c.pinned_peak_bytes - arena_->statistics().requested_at_mapped_peak_bytes;
     c.device_budget_bytes = options_.device_budget_bytes != 0 ? options_.device_budget_bytes : learned_budget_bytes_;
+    c.graphs = graphs_.live_count();
+    c.graph_pinned_bytes = block_holds_.size_bytes();
+    c.graph_staging_bytes = graph_staging_bytes();
     c.device_allocations = staging_->device_allocation_count() + arena_->statistics().slab_count;
     return c;
 }

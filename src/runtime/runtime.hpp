@@ -21,6 +21,7 @@
 #include "observe/counters.hpp"
 #include "runtime/activation.hpp"
 #include "runtime/activation_list.hpp"
+#include "runtime/graph_holds.hpp"
 #include "runtime/handle_table.hpp"
 #include "runtime/step_timer.hpp"
 #include "runtime/storage_index.hpp"
@@ -134,6 +135,20 @@ public:
     status collective_end(stream_id stream);
     status progress();
 
+    // The stream's capture, which this runtime took part in, has all its work: what follows on the stream is behind it.
+    status graph_join(stream_id stream, uint64_t &token);
+    // The graph is not launched any more.
+    status graph_release(uint64_t token);
+    [[nodiscard]] uint32_t graph_count() const noexcept { return graphs_.live_count(); }
+    // What is known of streams holds for one call; a call that other calls came into goes on in its own context.
+    void begin_call(uint64_t context = 0) noexcept {
+        lines_.begin_call();
+        const index g = captures_ ? graphs_.find(context) : k_no_index;
+        capture_ = g != k_no_index && graphs_[g].open ? g : k_no_index;
+    }
+    [[nodiscard]] uint64_t call_context() const noexcept { return capturing() ? graphs_.handle(capture_) : 0; }
+    [[nodiscard]] bool any_open_capture() const noexcept;
+
     // For ebb_wait: an event to block on with no lock held, given back afterwards.
     status wait_begin(uint64_t activation, timelines::pinned_event &event);
     status wait_end(const timelines::pinned_event &event);
@@ -238,8 +253,8 @@ private:
     [[nodiscard]] uint64_t slot_limit_bytes() const noexcept;
     [[nodiscard]] bool lent_cap_allows(uint64_t footprint_bytes) const noexcept;
     bool start_copy(index i, offload_outcome &outcome);
-    [[nodiscard]] static bool sums_at_home(const activation &a) noexcept {
-        return a.home != k_calling_thread || a.produced.empty();
+    [[nodiscard]] bool sums_at_home(const activation &a) const noexcept {
+        return a.home != k_calling_thread || (a.produced.empty() && device_.info().type == memory_type::cpu);
     }
     status sum_source(activation &a);
     void fail_copy(activation &a, const status &why);
@@ -255,7 +270,7 @@ private:
     status claim_bytes(index i, stream_id consumer, reload_outcome &outcome);
     void forward(index b);
     void hand_back(index b);
-    status ensure_slot(index b);
+    status ensure_slot(index b, stream_id consumer);
     [[nodiscard]] status no_slot(const activation &a) const;
     status make_slot(activation &a, bool &room, bool may_drop);
     status copy_in(activation &body);
@@ -296,14 +311,47 @@ private:
     // runtime_collective.cpp
     lane_sample sample_collective(stream_id stream, uint32_t number);
     status come_behind(stream_id collective);
-    [[nodiscard]] bool links_wanted() const noexcept { return !collectives_.empty(); }
+    [[nodiscard]] bool links_wanted() const noexcept;
     status hold_copy(index i);
     void issue_held_to(index last);
     void issue_held(index i);
     void cancel_held(index i);
 
+    // runtime_capture.cpp
+    status enter(const stream_id *streams, uint64_t count, stream_id home);
+    status enter(stream_id stream) { return enter(&stream, 1, stream); }
+    status enter_capture(capture_id capture, stream_id stream);
+    [[nodiscard]] status check_capture() const;
+    status open_capture(capture_id capture, stream_id stream);
+    status fork_lanes(index g, stream_id stream);
+    void freeze_memory();
+    void close_capture(index g);
+    void abandon_capture(index g);
+    void abandon_ended_captures();
+    void end_graph(index g);
+    [[nodiscard]] uint64_t graph_staging_bytes() const noexcept;
+    std::optional<pinned_arena::block_id> allocate_block(uint64_t size_bytes);
+    std::optional<staging::slot_id> allocate_slot(uint64_t size_bytes, const void *like);
+    void hold_block(std::optional<pinned_arena::block_id> block);
+    void hold_slot(std::optional<staging::slot_id> slot);
+    void free_block(pinned_arena::block_id block, const ticket_set &last_uses);
+    void free_slot(staging::slot_id slot, stream_id home, const ticket_set &last_uses);
+    [[nodiscard]] capture_id capture_now() const noexcept;
+    [[nodiscard]] bool capturing() const noexcept { return capture_ != k_no_index; }
+    [[nodiscard]] lanes &lanes_now() noexcept { return capturing() ? *graphs_[capture_].copy_lanes : *lanes_; }
+    [[nodiscard]] bool reachable(const ticket_set &points);
+    [[nodiscard]] bool waits_reachable();
+    [[nodiscard]] ticket_set folded_waits();
+    status enter_reload(index i, stream_id consumer);
+    status check_reload(const activation &body);
+    [[nodiscard]] bool of_this_context(const activation &a) const noexcept;
+    [[nodiscard]] bool can_wait(stream_id stream, ticket point);
+    [[nodiscard]] bool can_wait(stream_id stream, const ticket_set &points);
+    [[nodiscard]] bool home_can_wait(const activation &a);
+
     // runtime_room.cpp: the give-up rule and the budget
     void make_room();
+    [[nodiscard]] index oldest_pending() const noexcept;
     void give_up(index i);
     void give_up_view(activation &view, const activation &parent);
     void run_deleter(activation &a);
@@ -367,6 +415,7 @@ private:
     void pump();
     enum class verdict : uint8_t { pass, stop };
     verdict consider(uint32_t number);
+    [[nodiscard]] std::optional<verdict> instead_of_prefetch(const activation &body);
     verdict prefetch(index i, uint32_t number);
     [[nodiscard]] bool leaves_room(uint64_t footprint_bytes, uint32_t use_event);
     [[nodiscard]] bool depth_allows(const activation &body, uint32_t event) const noexcept;
@@ -420,7 +469,20 @@ private:
         uint32_t traced = k_no_index;
         uint64_t traced_step = 0;
         lane_sample sample;
+        bool captured = false;
     };
+    struct captured_graph {
+        capture_id capture = capture_id::none;
+        bool open = false;  // not joined yet
+        bool reloads = false;
+        staging::pool_id slots = staging::k_no_pool;
+        std::unique_ptr<lanes> copy_lanes;
+    };
+    bool captures_ = false;  // the device has them
+    handle_table<captured_graph> graphs_;
+    uint32_t capture_ = k_no_index;  // that the streams of this call are part of
+    bool step_captured_ = false;     // some of this step's calls were
+    graph_holds block_holds_, slot_holds_;
     std::vector<collective> collectives_;  // begun and not ended
     bool prefetch_held_ = false;           // one would have been issued meanwhile
     std::vector<index>

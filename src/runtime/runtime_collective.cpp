@@ -13,6 +13,7 @@ namespace ebb {
 
 status runtime::collective_begin(stream_id stream, uint64_t size_bytes) {
     EBB_TRY(check_stream(stream, "stream"));
+    EBB_TRY(enter(stream));
     for (const collective &c : collectives_) {
         if (c.stream == stream) {
             return {code::wrong_state,
@@ -21,6 +22,7 @@ status runtime::collective_begin(stream_id stream, uint64_t size_bytes) {
     }
     collective &begun = collectives_.emplace_back();
     begun.stream = stream;
+    begun.captured = capturing();
     if (training() && step_number_ != 0) {
         begun.traced = trace_.begin_collective(size_bytes);
         begun.traced_step = step_number_;
@@ -35,11 +37,21 @@ status runtime::collective_end(stream_id stream) {
     if (ended == collectives_.end()) {
         return {code::wrong_state, "ebb_collective_end without ebb_collective_begin on this stream"};
     }
+    const status entered = enter(stream);
     if (ended->traced_step == step_number_ && training()) {
         trace_.end_collective(ended->traced);
     }
-    sample_end(ended->sample);
+    if (entered.ok() && !capturing()) {
+        sample_end(ended->sample);
+    } else if (ended->sample.taken) {
+        samples_->cancel(ended->sample.id);
+    }
     collectives_.erase(ended);
+    EBB_TRY(status(entered));
+    if (capturing()) {
+        settle();  // nothing was held: where copies go in a graph is fixed when it is captured
+        return {};
+    }
     // A point that cannot be had orders nothing, but the copies go all the same: they are only early.
     const status behind = come_behind(stream);
     if (!links_wanted()) {
@@ -54,7 +66,7 @@ status runtime::collective_end(stream_id stream) {
 
 // From what its stream had done before until it is over itself.
 runtime::lane_sample runtime::sample_collective(stream_id stream, uint32_t number) {
-    if (!timer_->timing() || stream == k_calling_thread) {
+    if (!timer_->timing() || stream == k_calling_thread || capturing()) {
         return {};
     }
     time_samples::sample what;
@@ -63,6 +75,11 @@ runtime::lane_sample runtime::sample_collective(stream_id stream, uint32_t numbe
     what.place = number;
     result<time_samples::sample_id> begun = samples_->begin(stream, what);
     return begun.ok() ? lane_sample{true, begun.value()} : lane_sample{};
+}
+
+bool runtime::links_wanted() const noexcept {
+    return !capturing() &&
+           std::any_of(collectives_.begin(), collectives_.end(), [](const collective &c) { return !c.captured; });
 }
 
 // What was held starts behind the end; a direction in which nothing was held is not made to wait.
@@ -119,7 +136,7 @@ void runtime::cancel_held(index i) {
     held_copies_.erase(std::find(held_copies_.begin(), held_copies_.end(), i));
     a.copy_held = false;
     by_name_[a.name].offloaded_bytes -= a.size_bytes;
-    arena_->free(a.block, a.copies);
+    free_block(a.block, a.copies);
     a.copies.clear();
     a.has_block = false;
     if (a.verify != k_no_index) {

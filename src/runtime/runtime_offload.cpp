@@ -34,8 +34,11 @@ status runtime::check_request(const offload_request &r) {
 
 status runtime::offload(const offload_request &r, offload_outcome &outcome) {
     EBB_TRY(check_request(r));
-    timer_->point(r.producers[0]);
-    begin_span(r.producers[0]);
+    EBB_TRY(enter(r.producers, r.producer_count, r.home));
+    if (!capturing()) {
+        timer_->point(r.producers[0]);
+        begin_span(r.producers[0]);
+    }
     const index i = activations_.acquire();
     reset(activations_[i], r);
     ++user_live_;
@@ -124,6 +127,7 @@ void runtime::reset(activation &a, const offload_request &r) {
     a.deleter_context = r.deleter_context;
     a.home = r.home;
     a.source_held = true;
+    a.graph = capturing() ? graphs_.handle(capture_) : 0;
     a.storage_id = r.storage_id;
     a.storage_version = r.storage_version;
 }
@@ -202,6 +206,13 @@ void runtime::note_first_refusal(const activation &a, const offload_outcome &out
                 "held): {}. Further ones are in the report",
                 describe(a), outcome.wanted_bytes, outcome.held_bytes, arena_->last_pinning_status().text()));
             break;
+        case keep_reason::capture:
+            add_note(fmt::format(
+                "'{}' is kept on the device: nothing is pinned while a capture goes on ({} bytes wanted, {} held "
+                "of {} pinned before); run a step of that size without capturing first. Further ones are in "
+                "the report",
+                describe(a), outcome.wanted_bytes, outcome.held_bytes, outcome.cap_bytes));
+            break;
         case keep_reason::larger_than_slot:
             add_note(
                 fmt::format("'{}' is kept on the device: a slot for it takes {} bytes, staging has {}; raise "
@@ -273,6 +284,7 @@ uint64_t *runtime::kept_counter(keep_reason reason) noexcept {
         case keep_reason::host_cap:
         case keep_reason::pinning:
         case keep_reason::copy_error:
+        case keep_reason::capture:
             return &kept_failure_bytes_;
         case keep_reason::larger_than_slot:
             return &kept_size_bytes_;
@@ -299,7 +311,9 @@ bool runtime::share(const offload_request &r, index i) {
     const auto *first = static_cast<const std::byte *>(r.data);
     const index p = storages_.find(r.storage_id, r.storage_version, [&](index candidate) {
         const activation &c = activations_[candidate];
-        return c.has_block && !c.staged && first >= c.data && first + r.size_bytes <= c.data + c.size_bytes;
+        // What a graph copies at each launch is not what was copied once.
+        return c.has_block && !c.staged && c.graph == activations_[i].graph && first >= c.data &&
+               first + r.size_bytes <= c.data + c.size_bytes;
     });
     if (p == k_no_index) {
         return false;
@@ -340,11 +354,12 @@ bool runtime::start_copy(index i, offload_outcome &outcome) {
         outcome.cap_bytes = above_given ? options_.max_activation_bytes : slot_limit_bytes();
         return false;
     }
-    waits_.clear();
-    const std::optional<pinned_arena::block_id> block = arena_->allocate(a.size_bytes, waits_);
+    const std::optional<pinned_arena::block_id> block = allocate_block(a.size_bytes);
     if (!block.has_value()) {
         const pinned_arena::refusal &why = arena_->last_refusal();
-        outcome.reason = why.kind == pinned_arena::refusal_kind::pinning ? keep_reason::pinning : keep_reason::host_cap;
+        outcome.reason = why.kind == pinned_arena::refusal_kind::pinning  ? keep_reason::pinning
+                         : why.kind == pinned_arena::refusal_kind::frozen ? keep_reason::capture
+                                                                          : keep_reason::host_cap;
         outcome.wanted_bytes = why.wanted_bytes;
         outcome.held_bytes = why.held_bytes;
         outcome.cap_bytes = why.cap_bytes;
@@ -405,7 +420,7 @@ void runtime::fail_copy(activation &a, const status &why) {
 // copies that used the block's memory (waits_).
 status runtime::copy_out(index i) {
     activation &a = activations_[i];
-    lanes::transfer t = lanes_->begin(copy_direction::d2h);
+    lanes::transfer t = lanes_now().begin(copy_direction::d2h);
     EBB_TRY(t.wait(a.produced));
     if (verifier_ != nullptr && !sums_at_home(a)) {
         EBB_TRY(verifier_->sum_source(a.verify, t.stream(), a.data, a.size_bytes));
@@ -466,7 +481,7 @@ void runtime::abandon_block(activation &a) {
         a.source_lost = a.source_lost || !lines_.add(a.readers, t).ok();
     }
     if (!a.source_lost) {
-        arena_->free(a.block, behind);
+        free_block(a.block, behind);
     }
 }
 
@@ -475,7 +490,7 @@ void runtime::abandon_block(activation &a) {
 status runtime::after_failed_copy(copy_direction direction, ticket_set &behind) {
     for (uint32_t lane = 0; lane < options_.lanes; ++lane) {
         ticket point;
-        EBB_TRY(lanes_->begin(direction).finish(point));  // in turn: each lane once
+        EBB_TRY(lanes_now().begin(direction).finish(point));  // in turn: each lane once
         EBB_TRY(lines_.add(behind, point));
     }
     for (const ticket w : waits_) {
@@ -521,8 +536,7 @@ status runtime::stage(index i, const offload_request &r) {
             }
         }
         if (kept.ok()) {
-            give_back_memory(staging_->free(a.slot, behind), a.home, behind);
-            waiting_for_slot_ = k_no_index;
+            free_slot(a.slot, a.home, behind);
         } else {
             strand_slot(a.slot, a.home);
         }

@@ -194,7 +194,11 @@ void runtime::begin_span(stream_id stream) {
 
 void runtime::end_span() {
     if (span_begun_ && span_.taken) {
-        sample_end(span_);
+        if (step_captured_) {
+            samples_->cancel(span_.id);  // its stream may be part of a capture now
+        } else {
+            sample_end(span_);
+        }
         span_ = {};
     }
 }

@@ -53,6 +53,9 @@ runtime::verdict runtime::consider(uint32_t number) {
             ++body.expected_uses;
             return verdict::pass;
         case activation_state::offloaded:
+            if (const std::optional<verdict> other = instead_of_prefetch(body)) {
+                return *other;
+            }
             return depth_allows(body, r.event) ? prefetch(i, number) : verdict::stop;
         default:
             return verdict::pass;

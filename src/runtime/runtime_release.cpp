@@ -17,6 +17,8 @@ status runtime::release(uint64_t handle) {
                 fmt::format("activation '{}' was released before and lives only because others recompute from it",
                             describe(a))};
     }
+    const index g = graphs_.find(a.graph);
+    capture_ = g != k_no_index && graphs_[g].open ? g : k_no_index;
     if (a.dependents != 0) {
         a.release_asked = true;
         settle();
@@ -112,7 +114,7 @@ void runtime::end_body(index i) {
     }
     if (a.has_block) {
         if (!a.block_lost) {
-            arena_->free(a.block, a.copies);
+            free_block(a.block, a.copies);
         }
         a.has_block = false;
     }
@@ -151,7 +153,16 @@ void runtime::end_source(index i) {
                                            fmt::format("the memory of '{}' goes back when the runtime is closed: the "
                                                        "device would not mark the copy that may still read it",
                                                        describe(a)))
-                                  : lines_.wait(a.home, a.produced);
+                                  : status();
+    a.home_late = waited.ok() && !home_can_wait(a);
+    if (a.home_late) {
+        run_deleter(a);
+        note_storage_given_up(i);
+        return;
+    }
+    if (waited.ok()) {
+        waited = lines_.wait(a.home, a.produced);
+    }
     if (waited.ok()) {
         waited = lines_.wait(a.home, a.readers);
     }

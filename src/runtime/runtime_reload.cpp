@@ -12,6 +12,7 @@ status runtime::reload(uint64_t handle, stream_id consumer, reload_outcome &outc
     index i = 0;
     EBB_TRY(find_activation(handle, i));
     EBB_TRY(check_stream(consumer, "consumer"));
+    EBB_TRY(enter_reload(i, consumer));
     time_use(i, consumer);
     if (activations_[body_of(i)].state == activation_state::recompute) {
         ask_to_recompute(i, true);
@@ -55,7 +56,8 @@ status runtime::claim_bytes(index i, stream_id consumer, reload_outcome &outcome
         EBB_TRY(lines_.wait(consumer, body.produced));
         data = body.data;
     } else {
-        EBB_TRY(ensure_slot(b));
+        EBB_TRY(ensure_slot(b, consumer));
+        hold_slot(body.slot);
         // The bytes are in the slot behind the copy on the lane: that is the wait that a reload exposes.
         status arrived = lines_.add(body.arrivals, body.h2d);
         if (arrived.ok()) {
@@ -98,7 +100,7 @@ void runtime::hand_back(index b) {
 }
 
 // Prefetched already, or brought now; unclaimed prefetches are dropped where that makes room.
-status runtime::ensure_slot(index b) {
+status runtime::ensure_slot(index b, stream_id consumer) {
     activation &body = activations_[b];
     name_counters &n = by_name_[body.name];
     if (body.has_slot) {
@@ -114,6 +116,12 @@ status runtime::ensure_slot(index b) {
     if (!room) {
         ++counters_.no_slot_count;
         return no_slot(body);
+    }
+    if (body.graph != 0 && !capturing()) {
+        // Its graph was launched on some stream: the consumer's comes behind that, by the order of launches.
+        ticket launched;
+        EBB_TRY(lines_.mark(consumer, launched));
+        waits_.push_back(launched);
     }
     EBB_TRY(copy_in(body));
     ++counters_.reloads_on_demand;
@@ -138,6 +146,11 @@ status runtime::no_slot(const activation &a) const {
 status runtime::make_slot(activation &a, bool &room, bool may_drop) {
     room = false;
     waits_.clear();
+    if (const std::optional<staging::slot_id> slot = capturing() ? allocate_slot(a.size_bytes, a.data) : std::nullopt) {
+        a.slot = *slot;
+        a.has_slot = room = true;
+        return {};
+    }
     if (options_.lent_allocator) {
         // It was asked for while no lock was held: perhaps for another one, whose home is another stream.
         if (supply_.memory == nullptr || supply_.home != a.home ||
@@ -151,11 +164,12 @@ status runtime::make_slot(activation &a, bool &room, bool may_drop) {
         supply_ = {};
         waits_.push_back(allocated);
         a.has_slot = room = true;
+        hold_slot(a.slot);
         return {};
     }
-    std::optional<staging::slot_id> slot = staging_->allocate(a.size_bytes, a.data, waits_);
+    std::optional<staging::slot_id> slot = allocate_slot(a.size_bytes, a.data);
     while (!slot.has_value() && may_drop && drop_last_unclaimed()) {
-        slot = staging_->allocate(a.size_bytes, a.data, waits_);
+        slot = allocate_slot(a.size_bytes, a.data);
     }
     if (slot.has_value()) {
         a.slot = *slot;
@@ -189,7 +203,8 @@ status runtime::copy_in(activation &body) {
 }
 
 status runtime::copy_into(activation &body, std::byte *destination, const std::vector<ticket> &behind) {
-    lanes::transfer t = lanes_->begin(copy_direction::h2d);
+    hold_block(body.block);
+    lanes::transfer t = lanes_now().begin(copy_direction::h2d);
     EBB_TRY(t.wait(body.d2h));
     for (const ticket w : behind) {
         EBB_TRY(t.wait(w));
@@ -225,11 +240,7 @@ void runtime::release_slot(activation &body) {
     if (!body.readers_cover_copy) {
         remember(lines_.add(body.readers, body.h2d));
     }
-    const staging::handed_back memory = staging_->free(body.slot, body.readers);
-    if (memory.memory != nullptr) {
-        give_back_memory(memory, body.home, body.readers);
-    }
-    waiting_for_slot_ = k_no_index;
+    free_slot(body.slot, body.home, body.readers);
     body.has_slot = false;
     body.readers.clear();
     if (body.state == activation_state::resident) {
@@ -307,6 +318,7 @@ status runtime::reload_into(uint64_t handle, void *data, uint64_t size_bytes, st
         return {code::invalid_argument, fmt::format("size_bytes is {}, but activation '{}' has {} bytes", size_bytes,
                                                     describe(view), view.size_bytes)};
     }
+    EBB_TRY(enter_reload(i, consumer));
     time_use(i, consumer);
     if (activations_[body_of(i)].state == activation_state::recompute) {
         ask_to_recompute(i, false);
@@ -402,7 +414,8 @@ status runtime::wait_exposed(stream_id consumer, ticket point, const activation 
 
 // A view of a copy: the part of each extent that it covers.
 status runtime::copy_part(activation &body, const activation &view, std::byte *data, ticket free_at, ticket &arrival) {
-    lanes::transfer t = lanes_->begin(copy_direction::h2d);
+    hold_block(body.block);
+    lanes::transfer t = lanes_now().begin(copy_direction::h2d);
     EBB_TRY(t.wait(body.d2h));
     EBB_TRY(t.wait(free_at));
     status copied;
@@ -464,7 +477,7 @@ status runtime::copy_on_device(index b, const activation &view, std::byte *data,
 status runtime::enqueue_on_device(const ticket_set &behind, const device_copy &copy, stream_id consumer, bool &enqueued,
                                   ticket &done) {
     if (consumer == k_calling_thread) {
-        lanes::transfer t = lanes_->begin(copy_direction::h2d);
+        lanes::transfer t = lanes_now().begin(copy_direction::h2d);
         EBB_TRY(t.wait(behind));
         EBB_TRY(device_.copy(t.stream(), copy_direction::d2d, copy.to, copy.from, copy.size_bytes));
         enqueued = true;
@@ -510,6 +523,11 @@ status runtime::use(uint64_t handle, stream_id stream) {
                 fmt::format("a claim takes up to {} further streams; reload again for more", claim::k_max_streams)};
     }
     const activation &body = activations_[held.activation];
+    EBB_TRY(enter(stream));
+    EBB_TRY(check_reload(body));
+    if (body.has_slot) {
+        hold_slot(body.slot);
+    }
     EBB_TRY(lines_.wait(stream, body.source_held ? body.produced : ticket_set{}));
     if (body.has_slot) {
         EBB_TRY(lines_.wait(stream, body.h2d));
@@ -524,6 +542,7 @@ status runtime::give_back(uint64_t handle, stream_id last) {
         return stale("claim", handle);
     }
     EBB_TRY(check_stream_to_mark(last, "last"));
+    EBB_TRY(enter(last));
     EBB_TRY(end_claim(c, last));
     settle();
     return {};
@@ -539,6 +558,9 @@ status runtime::end_claim(index c, stream_id last) {
     const claim &held = claims_[c];
     const index b = held.activation;
     activation &body = activations_[held.activation];
+    if (body.has_slot) {
+        hold_slot(body.slot);
+    }
     ticket point;
     if (status marked = lines_.mark(last, point); !marked.ok()) {
         return about("last", marked);  // the claim stays: its memory cannot be reused safely

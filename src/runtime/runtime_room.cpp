@@ -39,8 +39,10 @@ void runtime::make_room() {
     const uint64_t budget = budget_bytes();
     if (!pending_.empty()) {
         const uint64_t next_bytes = next_produced_bytes();
-        while (!pending_.empty() && (held_bytes() + next_bytes > budget || source_bytes_ > cap_bytes)) {
-            give_up(pending_.front());
+        for (index next = oldest_pending();
+             next != k_no_index && (held_bytes() + next_bytes > budget || source_bytes_ > cap_bytes);
+             next = oldest_pending()) {
+            give_up(next);
         }
         counters_.source_peak_bytes = std::max(counters_.source_peak_bytes, source_bytes_);
     }
@@ -48,6 +50,15 @@ void runtime::make_room() {
     if (held > counters_.device_peak_bytes || held > budget || record_.empty()) {
         note_budget(held, budget);
     }
+}
+
+// Of those that this call may give up: its stream's capture has its own.
+uint32_t runtime::oldest_pending() const noexcept {
+    index i = pending_.front();
+    while (captures_ && i != k_no_index && !of_this_context(activations_[i])) {
+        i = activations_[i].queue_next;
+    }
+    return i;
 }
 
 void runtime::give_up(index i) {
@@ -63,12 +74,16 @@ void runtime::give_up(index i) {
     source_bytes_ -= a.size_bytes;
     // The home stream is where the memory will be reused: whatever it runs next may overwrite the source, so it
     // waits for the copy, and for whoever read the source itself.
-    const lane_sample sample = sample_begin(a.home, sample_kind::exposed_d2h, a);
-    status waited = lines_.wait(a.home, a.d2h);
-    if (waited.ok()) {
-        waited = lines_.wait(a.home, a.readers);
+    a.home_late = !home_can_wait(a);
+    status waited;
+    if (!a.home_late) {
+        const lane_sample sample = sample_begin(a.home, sample_kind::exposed_d2h, a);
+        waited = lines_.wait(a.home, a.d2h);
+        if (waited.ok()) {
+            waited = lines_.wait(a.home, a.readers);
+        }
+        sample_end(sample);
     }
-    sample_end(sample);
     if (!waited.ok()) {
         remember_failure(std::move(waited));
         keep(a, keep_reason::copy_error);
@@ -88,6 +103,11 @@ void runtime::give_up(index i) {
 }
 
 void runtime::give_up_view(activation &view, const activation &parent) {
+    view.home_late = !home_can_wait(view) || !can_wait(view.home, parent.readers) || !can_wait(view.home, parent.d2h);
+    if (view.home_late) {
+        run_deleter(view);
+        return;
+    }
     status waited = lines_.wait(view.home, view.produced);
     if (waited.ok()) {
         waited = lines_.wait(view.home, parent.d2h);
@@ -111,15 +131,14 @@ void runtime::run_deleter(activation &a) {
         for (const ticket t : a.produced) {
             remember(lines_.add(behind, t));
         }
-        give_back_memory(staging_->free(a.source_slot, behind), a.home, behind);
-        waiting_for_slot_ = k_no_index;
+        free_slot(a.source_slot, a.home, behind);
         a.readers.clear();
         return;
     }
     if (a.deleter == nullptr) {
         return;
     }
-    if (a.home != k_calling_thread) {
+    if (a.home != k_calling_thread && !a.home_late) {
         due_call &call = due_.emplace_back();
         call.deleter = a.deleter;
         call.context = a.deleter_context;
@@ -156,7 +175,7 @@ void runtime::give_back_memory(const staging::handed_back &memory, stream_id hom
         return;
     }
     const due_call call{nullptr, nullptr, memory.memory, memory.footprint_bytes, home};
-    if (home == k_calling_thread) {
+    if (home == k_calling_thread || !can_wait(home, behind)) {
         thread_sources_.push_back({behind, call});
         return;
     }
@@ -219,7 +238,7 @@ void runtime::note_budget(uint64_t held, uint64_t budget) {
 }
 
 runtime::lane_sample runtime::sample_begin(stream_id stream, sample_kind kind, const activation &a) {
-    if (!sampling_ || stream == k_calling_thread) {
+    if (!sampling_ || stream == k_calling_thread || capturing()) {
         return {};
     }
     time_samples::sample what;

@@ -17,6 +17,8 @@ status runtime::begin_step(phase p) {
         return {};
     }
     ++step_number_;
+    abandon_ended_captures();
+    step_captured_ = any_open_capture();
     position_ = 0;
     window_ = 0;
     waiting_for_slot_ = k_no_index;
@@ -25,11 +27,16 @@ status runtime::begin_step(phase p) {
     matched_events_ = unknown_events_ = misordered_events_ = 0;
     std::fill(bound_.begin(), bound_.end(), 0);
     std::copy(record_.series_first().begin(), record_.series_first().end(), cursor_.begin());
-    consider_planning();
+    if (!step_captured_) {
+        if (!record_.empty() && !staging_->block_taken()) {
+            take_staging();  // where a capture was in the way
+        }
+        consider_planning();
+    }
     if (!record_.empty()) {
         // Exposed time is measured in each step after a new plan, in one of sample_every, and while times are taken for
         // a plan.
-        const bool timed = plan_count_ == 0 && timer_->begin(step_number_);
+        const bool timed = plan_count_ == 0 && !step_captured_ && timer_->begin(step_number_);
         sampling_ = timed || steps_since_plan_ % options_.sample_every == 0;
         ++steps_since_plan_;
         if (sampling_ && plan_count_ != 0 && !planned_.empty() && proof_step_ == 0) {
@@ -61,6 +68,13 @@ status runtime::end_step() {
         return {};
     }
     ++counters_.steps;
+    if (step_captured_) {
+        // It was enqueued once and runs whenever its graph is launched: nothing is learned from it.
+        timer_->drop();
+        proof_step_ = 0;
+        trace_.clear();
+        return {};
+    }
     counters_.sampled_steps += sampling_ ? 1 : 0;
     const uint32_t differing = unknown_events_ + misordered_events_;
     if (differing != 0) {
@@ -219,7 +233,7 @@ void runtime::note_memory(const activation &a, bool movable, keep_reason reason)
         parent_entry = activations_[a.parent].entry;
     }
     trace_.place(a.traced, memory, traced_parent);
-    if (a.entry != k_no_index) {
+    if (a.entry != k_no_index && !capturing()) {
         record_learned_ |= record_.learn(a.entry, a.size_bytes, movable, memory, parent_entry);
     }
 }
@@ -266,7 +280,7 @@ void runtime::match_use(index i, bool claimed) {
 // Of those that the record knows.
 void runtime::time_use(index i, stream_id consumer) {
     const activation &a = activations_[i];
-    if (timer_->timing() && !recomputing_ && a.traced_step == step_number_ && a.traced != k_no_index) {
+    if (timer_->timing() && !capturing() && !recomputing_ && a.traced_step == step_number_ && a.traced != k_no_index) {
         timer_->point(consumer);
     }
 }

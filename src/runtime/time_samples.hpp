@@ -31,6 +31,7 @@ public:
     using sample_id = uint32_t;
     result<sample_id> begin(stream_id stream, const sample &what);
     status end(sample_id id);
+    void cancel(sample_id id) { free_.push_back(id); }
     [[nodiscard]] size_t open_count() const noexcept { return open_.size(); }
 
     // visit(sample) for each that is over.

@@ -50,7 +50,7 @@ public:
     struct step_result {
         double step_ns = 0;    // of the compute stream
         uint64_t no_slot = 0;  // reloads that found no room and went into the caller's memory
-        std::array<uint64_t, EBB_REASON_PLAN + 1> kept{};  // how many tensors, by reason
+        std::array<uint64_t, EBB_REASON_CAPTURE + 1> kept{};  // how many tensors, by reason
     };
     // One training step.
     result<step_result> play();

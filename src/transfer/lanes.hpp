@@ -28,6 +28,9 @@ public:
     // Refuses nothing itself: counts and sizes were checked with the options.
     static result<std::unique_ptr<lanes>> make(device &dev, timelines &lines, uint32_t per_direction,
                                                uint64_t chunk_bytes);
+    // The same on streams that take part in a capture. They fork from it at the first wait for a point of it.
+    static result<std::unique_ptr<lanes>> make_in_capture(device &dev, timelines &lines, uint32_t per_direction,
+                                                          uint64_t chunk_bytes, capture_id capture);
     ~lanes();
     lanes(const lanes &) = delete;
     lanes &operator=(const lanes &) = delete;
@@ -61,11 +64,13 @@ public:
 private:
     lanes(device &dev, timelines &lines, uint64_t chunk_bytes)
         : device_(dev), lines_(lines), chunk_bytes_(chunk_bytes) {}
-    status add_lane(copy_direction direction);
+    status add_lanes(uint32_t per_direction, capture_id capture);
+    status add_lane(copy_direction direction, capture_id capture);
 
     device &device_;
     timelines &lines_;
     uint64_t chunk_bytes_;
+    bool owns_streams_ = true;
     std::vector<lane> lanes_;  // d2h first
     uint32_t per_direction_ = 0;
     uint32_t turn_[2] = {0, 0};
@@ -91,7 +96,7 @@ inline status lanes::transfer::wait(ticket t) {
     if (t.sequence <= waited[t.timeline]) {
         return {};
     }
-    EBB_TRY(owner_->lines_.wait(lane_->stream, t));
+    EBB_TRY(owner_->lines_.wait_line(lane_->timeline, t));
     waited[t.timeline] = t.sequence;
     return {};
 }

@@ -21,55 +21,186 @@ timelines::~timelines() {
             static_cast<void>(device_.destroy_event(event));
         }
     }
-    if (has_join_stream_) {
-        static_cast<void>(device_.destroy_stream(join_stream_));
+    for (const stream_id stream : own_streams_) {
+        static_cast<void>(device_.destroy_stream(stream));
     }
 }
 
 result<uint16_t> timelines::of(stream_id stream) {
-    EBB_CHECK(stream != k_calling_thread);
-    if (last_ < lines_.size() && lines_[last_].stream == stream) {
-        return last_;
+    result<capture_id> capture = capture_of(stream);
+    if (!capture.ok()) {
+        return capture.why();
     }
-    if (const auto found = by_stream_.find(static_cast<uint64_t>(stream)); found != by_stream_.end()) {
-        last_ = found->second;
-        return last_;
+    if (capture.value() != capture_id::none && !is_open(capture.value())) {
+        return status(code::wrong_state,
+                      "the stream is part of a capture that this call's other streams are not part of");
     }
-    return bind(stream);
+    return of(stream, capture.value());
 }
 
-result<uint16_t> timelines::own(stream_id stream) {
-    result<uint16_t> index = of(stream);
+result<uint16_t> timelines::of(stream_id stream, capture_id capture) {
+    EBB_CHECK(stream != k_calling_thread);
+    if (last_ < lines_.size() && lines_[last_].stream == stream && lines_[last_].capture == capture) {
+        return last_;
+    }
+    if (capture == capture_id::none) {
+        if (const auto found = by_stream_.find(static_cast<uint64_t>(stream)); found != by_stream_.end()) {
+            last_ = found->second;
+            return last_;
+        }
+        return bind(stream, capture);
+    }
+    for (size_t i = 0; i < lines_.size(); ++i) {
+        if (lines_[i].stream == stream && lines_[i].capture == capture) {
+            last_ = static_cast<uint16_t>(i);
+            return last_;
+        }
+    }
+    return bind(stream, capture);
+}
+
+result<uint16_t> timelines::own(stream_id stream, capture_id capture) {
+    result<uint16_t> index = of(stream, capture);
     if (index.ok()) {
         lines_[index.value()].owned = true;
     }
     return index;
 }
 
-result<uint16_t> timelines::bind(stream_id stream) {
-    if (lines_.size() >= k_recycle_above) {
-        for (size_t i = 0; i < lines_.size(); ++i) {
-            line &l = lines_[i];
-            EBB_TRY(poll(l));
-            // Its old tickets stay right: they are all at or below `completed`, which only grows.
-            if (l.issued == l.completed && l.pinned.empty() && !l.owned) {
-                by_stream_.erase(static_cast<uint64_t>(l.stream));
-                l.stream = stream;
-                last_ = static_cast<uint16_t>(i);
-                by_stream_.emplace(static_cast<uint64_t>(stream), last_);
-                return last_;
-            }
+// Old tickets of a line that is used again stay right: they are all at or below `completed`, which only grows.
+bool timelines::reuse_idle_line(uint16_t &index) {
+    if (!idle_lines_.empty()) {
+        index = idle_lines_.back();
+        idle_lines_.pop_back();
+        return true;
+    }
+    if (lines_.size() < k_recycle_above) {
+        return false;
+    }
+    for (size_t i = 0; i < lines_.size(); ++i) {
+        line &l = lines_[i];
+        if (l.capture == capture_id::none && l.issued == l.completed && l.pinned.empty() && !l.owned) {
+            by_stream_.erase(static_cast<uint64_t>(l.stream));
+            index = static_cast<uint16_t>(i);
+            return true;
         }
     }
-    if (lines_.size() == k_max_lines) {
-        return status(code::unsupported, "more than 65536 streams have work of Ebb's in flight at once");
+    return false;
+}
+
+result<uint16_t> timelines::bind(stream_id stream, capture_id capture) {
+    if (lines_.size() >= k_recycle_above && idle_lines_.empty()) {
+        EBB_TRY(poll());
     }
-    line fresh;
-    fresh.stream = stream;
-    lines_.push_back(std::move(fresh));
-    last_ = static_cast<uint16_t>(lines_.size() - 1);
-    by_stream_.emplace(static_cast<uint64_t>(stream), last_);
-    return last_;
+    uint16_t index = 0;
+    if (!reuse_idle_line(index)) {
+        if (lines_.size() == k_max_lines) {
+            return status(code::unsupported, "more than 65536 streams have work of Ebb's in flight at once");
+        }
+        lines_.emplace_back();
+        index = static_cast<uint16_t>(lines_.size() - 1);
+    }
+    lines_[index].stream = stream;
+    lines_[index].capture = capture;
+    if (capture == capture_id::none) {
+        by_stream_.emplace(static_cast<uint64_t>(stream), index);
+    }
+    last_ = index;
+    return index;
+}
+
+// ---------------------------------------------------------------------------------------------- captures --
+
+result<capture_id> timelines::capture_of(stream_id stream) {
+    if (!captures_ || stream == k_calling_thread) {
+        return capture_id::none;
+    }
+    for (uint32_t i = 0; i < known_count_; ++i) {
+        if (known_[i].stream == stream) {
+            return known_[i].capture;
+        }
+    }
+    result<capture_id> capture = device_.capture_of(stream);
+    if (capture.ok() && known_count_ < k_most_known) {
+        known_[known_count_++] = {stream, capture.value()};
+    }
+    return capture;
+}
+
+bool timelines::is_open(capture_id capture) const noexcept {
+    return std::find(open_captures_.begin(), open_captures_.end(), capture) != open_captures_.end();
+}
+
+result<bool> timelines::reachable(ticket t, capture_id from) {
+    if (known_done(t) || lines_[t.timeline].capture == from) {
+        return true;
+    }
+    return lines_[t.timeline].capture == capture_id::none ? done(t) : result<bool>(false);
+}
+
+// `capture` is the stream's.
+status timelines::wait_in(stream_id stream, capture_id capture, ticket t) {
+    line &l = lines_[t.timeline];
+    if (l.capture == capture) {
+        return l.stream == stream ? status() : device_.wait_event(stream, l.event(t.sequence));
+    }
+    const result<bool> over = reachable(t, capture);
+    if (!over.ok()) {
+        return over.why();
+    }
+    if (over.value()) {
+        return {};
+    }
+    if (l.capture != capture_id::none) {
+        return {code::wrong_state,
+                "what it must come behind is part of a capture that was not joined: ebb_graph_join comes first"};
+    }
+    return {code::wrong_state,
+            "a capture cannot come behind work outside of it that is still under way: synchronize the device before "
+            "the capture begins"};
+}
+
+status timelines::join_capture(capture_id capture, stream_id into) {
+    for (size_t i = 0; i < lines_.size(); ++i) {
+        if (lines_[i].capture == capture && lines_[i].owned) {
+            ticket last;
+            EBB_TRY(mark_line(static_cast<uint16_t>(i), last));
+            EBB_TRY(wait_in(into, capture, last));
+        }
+    }
+    return {};
+}
+
+void timelines::close_capture(capture_id capture) {
+    for (size_t i = 0; i < lines_.size(); ++i) {
+        line &l = lines_[i];
+        if (l.capture == capture) {
+            l.completed = l.issued;
+            l.stream = k_calling_thread;  // nobody's
+            l.capture = capture_id::none;
+            l.owned = false;
+            idle_lines_.push_back(static_cast<uint16_t>(i));
+        }
+    }
+    std::erase(open_captures_, capture);
+    std::erase_if(join_lines_, [capture](const joining_stream &j) { return j.capture == capture; });
+}
+
+// One that a capture has used is free again when the caller has ended that capture.
+result<stream_id> timelines::stream_for_capture(stream_role role) {
+    for (const stream_id stream : own_streams_) {
+        const bool in_use =
+            std::any_of(lines_.begin(), lines_.end(), [stream](const line &l) { return l.stream == stream; });
+        const result<capture_id> capture = in_use ? capture_id::none : device_.capture_of(stream);
+        if (!in_use && capture.ok() && capture.value() == capture_id::none) {
+            return stream;
+        }
+    }
+    result<stream_id> made = device_.create_stream(role);
+    if (made.ok()) {
+        own_streams_.push_back(made.value());
+    }
+    return made;
 }
 
 status timelines::make_place(line &l) {
@@ -101,31 +232,48 @@ status timelines::grow(line &l) {
     return {};
 }
 
+// On a stream of ours that waits for all of them and does nothing else.
 status timelines::join(ticket_set &set, ticket t) {
-    EBB_TRY(ensure_join_stream());
-    EBB_TRY(wait(join_stream_, set));
-    EBB_TRY(wait(join_stream_, t));
+    ticket_set left;
+    for (const ticket member : set) {
+        if (!known_done(member)) {
+            EBB_CHECK(left.add(member));
+        }
+    }
+    set = left;
+    if (set.add(t)) {
+        return {};
+    }
+    result<uint16_t> index = join_line(lines_[t.timeline].capture);
+    if (!index.ok()) {
+        return index.why();
+    }
+    for (const ticket member : set) {
+        EBB_TRY(wait_line(index.value(), member));
+    }
+    EBB_TRY(wait_line(index.value(), t));
     ticket joined;
-    EBB_TRY(mark(join_stream_, joined));
+    EBB_TRY(mark_line(index.value(), joined));
     set.clear();
     EBB_CHECK(set.add(joined));
     return {};
 }
 
-status timelines::ensure_join_stream() {
-    if (!has_join_stream_) {
-        result<stream_id> made = device_.create_stream(stream_role::join);
-        if (!made.ok()) {
-            return made.why();
-        }
-        join_stream_ = made.value();
-        has_join_stream_ = true;
-        result<uint16_t> owned = own(join_stream_);
-        if (!owned.ok()) {
-            return owned.why();
+result<uint16_t> timelines::join_line(capture_id capture) {
+    for (const joining_stream &j : join_lines_) {
+        if (j.capture == capture) {
+            return j.line;
         }
     }
-    return {};
+    result<stream_id> stream = stream_for_capture(stream_role::join);
+    if (!stream.ok()) {
+        return stream.why();
+    }
+    result<uint16_t> index = own(stream.value(), capture);
+    if (index.ok()) {
+        join_lines_.push_back({capture, index.value()});
+    }
+    return index;
 }
 
 status timelines::poll() {
@@ -137,6 +285,9 @@ status timelines::poll() {
 
 // What is pinned, and what comes after it, is not forgotten: somebody blocks on that event outside of the lock.
 status timelines::poll(line &l) {
+    if (l.capture != capture_id::none) {
+        return {};  // it is never done, and asking would end the capture
+    }
     const auto first_pinned = std::min_element(l.pinned.begin(), l.pinned.end());
     const uint64_t last = first_pinned == l.pinned.end() ? l.issued : *first_pinned - 1;
     // Points of one stream are reached in their order: the newest first, for when all are done, then by halves.
@@ -160,7 +311,8 @@ result<bool> timelines::done(ticket t) {
     if (known_done(t)) {
         return true;
     }
-    return l.pinned.empty() ? result<bool>(false) : device_.event_done(l.event(t.sequence));
+    return l.pinned.empty() || l.capture != capture_id::none ? result<bool>(false)
+                                                             : device_.event_done(l.event(t.sequence));
 }
 
 result<timelines::pinned_event> timelines::pin(ticket t) {
@@ -168,6 +320,9 @@ result<timelines::pinned_event> timelines::pin(ticket t) {
         return pinned_event{};
     }
     line &l = lines_[t.timeline];
+    if (l.capture != capture_id::none) {
+        return status(code::wrong_state, "it is part of a capture: nothing of it runs before its graph is launched");
+    }
     l.pinned.push_back(t.sequence);
     return pinned_event{l.event(t.sequence), t, true};
 }
@@ -187,6 +342,9 @@ status timelines::synchronize(ticket t) {
         return {};
     }
     line &l = lines_[t.timeline];
+    if (l.capture != capture_id::none) {
+        return {};  // it does not run: there is nothing to wait for
+    }
     EBB_TRY(device_.synchronize_event(l.event(t.sequence)));
     return poll(l);
 }

@@ -4,6 +4,11 @@
 //
 // Looking at completion (poll) only recycles events and skips waits that would be over at once: it never
 // changes what is ordered behind what.
+//
+// A stream that is part of a capture has another timeline there. Its points order work of the same capture alone and
+// are never done; when the capture is closed they are all behind whatever comes later, by the order in which the
+// caller launches graphs. CUDA gives up a capture for a wait that crosses its border, so none is ever enqueued: a
+// point outside can be had from inside once it is done, and the other way round not at all.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +23,8 @@ namespace ebb {
 
 class timelines {
 public:
-    explicit timelines(device &dev) : device_(dev) {}
-    ~timelines();  // destroys our events and the join stream; every stream is idle by then
+    explicit timelines(device &dev) : device_(dev), captures_(dev.info().captures) {}
+    ~timelines();  // destroys our events and streams; every stream is idle by then
     timelines(const timelines &) = delete;
     timelines &operator=(const timelines &) = delete;
 
@@ -29,13 +34,27 @@ public:
     // The point after everything on the stream so far. The calling thread has none: an empty ticket, since
     // what it did is done.
     status mark(stream_id stream, ticket &t);
-    // For streams of our own: a timeline that is never given to another stream, and marks on it without a look-up.
-    result<uint16_t> own(stream_id stream);
+    // For streams of our own: a timeline that is never given to another stream, in a capture until that is closed;
+    // marks and waits on it without a look-up.
+    result<uint16_t> own(stream_id stream, capture_id capture = capture_id::none);
     status mark_line(uint16_t index, ticket &t);
+    status wait_line(uint16_t index, ticket t);
 
     // Makes the stream wait. Nothing is enqueued for an empty ticket, one known to be done, or one of that very stream.
     status wait(stream_id stream, ticket t);
     status wait(stream_id stream, const ticket_set &set);
+
+    // Which capture the stream is part of. Asked of the device once for each call of ours.
+    result<capture_id> capture_of(stream_id stream);
+    void begin_call() noexcept { known_count_ = 0; }
+    void open_capture(capture_id capture) { open_captures_.push_back(capture); }
+    // Its points count as done. `into`, a stream of the capture, comes behind all of our own streams in it before.
+    status join_capture(capture_id capture, stream_id into);
+    void close_capture(capture_id capture);
+    // A stream of our own that is in no capture now; it lives as long as this object.
+    result<stream_id> stream_for_capture(stream_role role);
+    // Whether work of that capture, or outside of all, can be made to come behind the point.
+    result<bool> reachable(ticket t, capture_id from);
 
     // Adds to the set; one that is full of other timelines is folded into one point of a stream of ours that
     // waits for all of them and does nothing else.
@@ -68,16 +87,27 @@ public:
 private:
     struct line {
         stream_id stream{};
-        uint64_t issued = 0;           // sequence of the last point
-        uint64_t completed = 0;        // all points up to here are known to be done
-        bool owned = false;            // by a stream of ours: not for others even when idle
+        uint64_t issued = 0;     // sequence of the last point
+        uint64_t completed = 0;  // all points up to here are known to be done
+        bool owned = false;      // by a stream of ours: not for others even when idle
+        capture_id capture = capture_id::none;
         std::vector<uint64_t> pinned;  // points that threads block on
         std::vector<event_id> ring;    // a power of two of them; the event of point s is event(s)
 
         [[nodiscard]] event_id &event(uint64_t sequence) noexcept { return ring[sequence & (ring.size() - 1)]; }
     };
 
-    result<uint16_t> bind(stream_id stream);
+    struct known_stream {
+        stream_id stream{};
+        capture_id capture = capture_id::none;
+    };
+    static constexpr uint32_t k_most_known = 8;
+
+    result<uint16_t> of(stream_id stream, capture_id capture);
+    result<uint16_t> bind(stream_id stream, capture_id capture);
+    bool reuse_idle_line(uint16_t &index);
+    [[nodiscard]] bool is_open(capture_id capture) const noexcept;
+    status wait_in(stream_id stream, capture_id capture, ticket t);
     [[nodiscard]] static ticket point(uint16_t index, uint64_t sequence) noexcept {
         ticket t;
         t.timeline = index;
@@ -88,14 +118,23 @@ private:
     status make_place(line &l);
     status grow(line &l);
     status join(ticket_set &set, ticket t);
-    status ensure_join_stream();
+    result<uint16_t> join_line(capture_id capture);
 
     device &device_;
+    bool captures_;
     std::vector<line> lines_;
-    std::unordered_map<uint64_t, uint16_t> by_stream_;
+    std::unordered_map<uint64_t, uint16_t> by_stream_;  // outside of captures
     uint16_t last_ = 0;
-    bool has_join_stream_ = false;
-    stream_id join_stream_{};
+    struct joining_stream {
+        capture_id capture = capture_id::none;
+        uint16_t line = 0;
+    };
+    std::vector<joining_stream> join_lines_;  // where more points than a set holds are folded into one
+    std::vector<stream_id> own_streams_;
+    std::vector<capture_id> open_captures_;
+    std::vector<uint16_t> idle_lines_;  // of captures that are closed
+    known_stream known_[k_most_known];
+    uint32_t known_count_ = 0;
 };
 
 inline status timelines::mark(stream_id stream, ticket &t) {
@@ -103,7 +142,7 @@ inline status timelines::mark(stream_id stream, ticket &t) {
         t = {};
         return {};
     }
-    if (used_last(stream)) {
+    if (!captures_ && used_last(stream)) {
         return mark_line(last_, t);
     }
     result<uint16_t> index = of(stream);
@@ -126,8 +165,23 @@ inline status timelines::wait(stream_id stream, ticket t) {
     if (stream == k_calling_thread || known_done(t)) {
         return {};
     }
+    if (captures_) {
+        result<capture_id> capture = capture_of(stream);
+        return capture.ok() ? wait_in(stream, capture.value(), t) : capture.why();
+    }
     line &l = lines_[t.timeline];
     return l.stream == stream ? status() : device_.wait_event(stream, l.event(t.sequence));
+}
+
+inline status timelines::wait_line(uint16_t index, ticket t) {
+    if (known_done(t)) {
+        return {};
+    }
+    if (captures_) {
+        return wait_in(lines_[index].stream, lines_[index].capture, t);
+    }
+    return t.timeline == index ? status()
+                               : device_.wait_event(lines_[index].stream, lines_[t.timeline].event(t.sequence));
 }
 
 inline status timelines::wait(stream_id stream, const ticket_set &set) {

@@ -182,7 +182,7 @@ TEST_F(reports, statistics_count_what_was_done) {
 TEST_F(reports, a_shorter_struct_than_the_first_release_had_is_refused) {
     open();
     ebb_statistics s = zeroed<ebb_statistics>();
-    s.struct_size = sizeof(s) - 8;
+    s.struct_size = offsetof(ebb_statistics, device_allocations);
     s.device_allocations = 4711;
     EBB_EXPECT_STATUS(ebb_stats(runtime_, &s), EBB_INVALID_ARGUMENT);
     EXPECT_EQ(s.device_allocations, 4711U);

@@ -1,0 +1,208 @@
+// A host device whose streams can be captured into graphs, with CUDA's rules: what is enqueued on a capturing stream
+// runs when the graph is launched, again at each launch; a stream that waits for a captured event joins the capture.
+// What breaks a rule is refused and noted, and ends the capture. A launch runs the captured work in an order that is
+// drawn anew among all that its dependences allow, so that a missing one shows.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/decorator.hpp"
+#include "device/host/host_device.hpp"
+
+namespace ebb::test {
+
+struct host_device_holder {
+    explicit host_device_holder(const host_device_options &options) : held(options) {}
+    host_device held;
+};
+
+class graph_device final : private host_device_holder, public device_decorator {
+public:
+    struct node {
+        std::function<status(stream_id)> run;  // on the stream that launches
+        std::vector<size_t> after;
+    };
+    using graph = std::vector<node>;
+
+    explicit graph_device(const host_device_options &options)
+        : host_device_holder(options), device_decorator(held), info_(held.info()) {
+        info_.captures = true;
+    }
+    host_device &host() noexcept { return held; }
+
+    // ---- The caller's side.
+    void begin_capture(stream_id stream) {
+        current_ = capture{};
+        current_.id = ++last_id_;
+        current_.origin = stream;
+        current_.last[stream] = {};
+    }
+    // Empty when it broke a rule.
+    graph end_capture() {
+        for (const auto &[stream, last] : current_.last) {
+            if (stream != current_.origin && !all_behind(current_.last[current_.origin], last)) {
+                static_cast<void>(violate("a stream that takes part in the capture was not joined"));
+            }
+        }
+        graph made = current_.invalid ? graph{} : std::move(current_.nodes);
+        current_ = capture{};
+        captured_events_.clear();
+        return made;
+    }
+    void launch_graph(const graph &g, stream_id stream, std::mt19937_64 &random) {
+        std::vector<size_t> left(g.size());
+        std::vector<bool> done(g.size(), false);
+        for (size_t i = 0; i < g.size(); ++i) {
+            left[i] = i;
+        }
+        while (!left.empty()) {
+            std::vector<size_t> ready;
+            std::copy_if(left.begin(), left.end(), std::back_inserter(ready), [&](size_t i) {
+                return std::all_of(g[i].after.begin(), g[i].after.end(), [&](size_t a) { return done[a]; });
+            });
+            const size_t next = ready[std::uniform_int_distribution<size_t>(0, ready.size() - 1)(random)];
+            if (status s = g[next].run(stream); !s.ok()) {
+                violations.push_back(s.text());
+            }
+            done[next] = true;
+            left.erase(std::find(left.begin(), left.end(), next));
+        }
+    }
+    // A kernel.
+    status launch(stream_id stream, void (*function)(void *), void *argument) {
+        return on(stream, [this, function, argument](stream_id s) { return host().launch(s, function, argument); });
+    }
+
+    std::vector<std::string> violations;
+
+    // ---- The device.
+    [[nodiscard]] const device_info &info() const noexcept override { return info_; }
+    result<void *> alloc_device(uint64_t size_bytes) override {
+        return allowed("alloc_device") ? inner().alloc_device(size_bytes) : refuse();
+    }
+    status free_device(void *data, uint64_t size_bytes) override {
+        return allowed("free_device") ? inner().free_device(data, size_bytes) : refuse();
+    }
+    result<void *> map_host(uint64_t size_bytes) override {
+        return allowed("map_host") ? inner().map_host(size_bytes) : refuse();
+    }
+    status unmap_host(void *data, uint64_t size_bytes) override {
+        return allowed("unmap_host") ? inner().unmap_host(data, size_bytes) : refuse();
+    }
+    status destroy_stream(stream_id stream) override {
+        return takes_part(stream) ? violate("destroy_stream of a stream in a capture") : inner().destroy_stream(stream);
+    }
+    result<event_id> create_event(event_kind kind) override {
+        result<event_id> made = inner().create_event(kind);
+        if (made.ok() && kind == event_kind::timed) {
+            timed_.insert(made.value());
+        }
+        return made;
+    }
+    status record_event(event_id event, stream_id stream) override {
+        if (!takes_part(stream)) {
+            captured_events_.erase(event);
+            return inner().record_event(event, stream);
+        }
+        if (timed_.count(event) != 0) {
+            return violate("a timed event in a capture");
+        }
+        captured_events_[event] = current_.last[stream];
+        return {};
+    }
+    status wait_event(stream_id stream, event_id event) override {
+        const auto captured = captured_events_.find(event);
+        if (captured == captured_events_.end()) {
+            return takes_part(stream) ? violate("a wait in a capture for an event outside of it")
+                                      : inner().wait_event(stream, event);
+        }
+        std::vector<size_t> &last = current_.last[stream];
+        last.insert(last.end(), captured->second.begin(), captured->second.end());
+        return {};
+    }
+    result<bool> event_done(event_id event) override {
+        return captured_events_.count(event) != 0 ? result<bool>(violate("event_done of a captured event"))
+                                                  : inner().event_done(event);
+    }
+    status synchronize_event(event_id event) override {
+        return captured_events_.count(event) != 0 ? violate("synchronize_event of a captured event")
+                                                  : inner().synchronize_event(event);
+    }
+    status copy(stream_id stream, copy_direction direction, void *destination, const void *source,
+                uint64_t size_bytes) override {
+        return on(stream,
+                  [=, this](stream_id s) { return inner().copy(s, direction, destination, source, size_bytes); });
+    }
+    status checksum(stream_id stream, const void *data, uint64_t size_bytes, uint64_t *accumulator) override {
+        return takes_part(stream) ? violate("checksum in a capture")
+                                  : inner().checksum(stream, data, size_bytes, accumulator);
+    }
+    result<capture_id> capture_of(stream_id stream) override {
+        if (!takes_part(stream)) {
+            return capture_id::none;
+        }
+        return current_.invalid ? result<capture_id>(status(code::wrong_state, "the capture was given up"))
+                                : result<capture_id>(capture_id{current_.id});
+    }
+
+private:
+    struct capture {
+        uint64_t id = 0;
+        stream_id origin{};
+        bool invalid = false;
+        graph nodes;
+        std::map<stream_id, std::vector<size_t>>
+            last;  // of each stream that takes part: what its next node comes behind
+    };
+
+    [[nodiscard]] bool takes_part(stream_id stream) const { return current_.last.count(stream) != 0; }
+    status on(stream_id stream, std::function<status(stream_id)> run) {
+        if (!takes_part(stream)) {
+            return run(stream);
+        }
+        std::vector<size_t> &last = current_.last[stream];
+        current_.nodes.push_back({std::move(run), last});
+        last = {current_.nodes.size() - 1};
+        return {};
+    }
+    [[nodiscard]] bool all_behind(const std::vector<size_t> &ends, const std::vector<size_t> &wanted) const {
+        std::set<size_t> reached;
+        std::vector<size_t> open(ends.begin(), ends.end());
+        while (!open.empty()) {
+            const size_t i = open.back();
+            open.pop_back();
+            if (reached.insert(i).second) {
+                open.insert(open.end(), current_.nodes[i].after.begin(), current_.nodes[i].after.end());
+            }
+        }
+        return std::all_of(wanted.begin(), wanted.end(), [&](size_t i) { return reached.count(i) != 0; });
+    }
+    [[nodiscard]] bool allowed(const char *call) {
+        if (current_.id != 0) {
+            static_cast<void>(violate(std::string(call) + " while a capture is open"));
+        }
+        return current_.id == 0;
+    }
+    static status refuse() { return {code::device_error, "not while a capture is open"}; }
+    status violate(std::string what) {
+        violations.push_back(std::move(what));
+        current_.invalid = true;
+        return {code::device_error, violations.back()};
+    }
+
+    device_info info_;
+    capture current_;
+    uint64_t last_id_ = 0;
+    std::map<event_id, std::vector<size_t>> captured_events_;
+    std::set<event_id> timed_;
+};
+
+}  // namespace ebb::test
