@@ -399,7 +399,11 @@ void runtime::staged_copy_issued(activation &a) {
 // Verify mode, in the offload call: what the caller says the bytes are. A thread is not ordered behind the streams that
 // produce: the sum is then taken on the lane, which is.
 status runtime::sum_source(activation &a) {
-    a.verify = verifier_->open(describe(a));
+    result<verifier::record_id> record = verifier_->open(describe(a));
+    if (!record.ok()) {
+        return record.why();
+    }
+    a.verify = record.value();
     if (!sums_at_home(a)) {
         return {};
     }

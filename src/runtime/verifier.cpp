@@ -1,18 +1,26 @@
 #include "runtime/verifier.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace ebb {
 
-verifier::record_id verifier::open(std::string who) {
+result<verifier::record_id> verifier::open(std::string who) {
     if (free_records_.empty()) {
-        records_.emplace_back();
+        result<uint64_t *> sums = words_.take(k_sums);
+        if (!sums.ok()) {
+            return status(sums.why().code(), "verify mode's sums: " + sums.why().text());
+        }
+        records_.emplace_back().sums = sums.value();
         free_records_.push_back(static_cast<record_id>(records_.size() - 1));
     }
     const record_id id = free_records_.back();
     free_records_.pop_back();
+    uint64_t *const sums = records_[id].sums;
     records_[id] = record{};
+    records_[id].sums = sums;
     records_[id].who = std::move(who);
+    std::fill(sums, sums + k_sums, 0);
     return id;
 }
 
@@ -27,18 +35,18 @@ void verifier::close(record_id id) {
 // such callers.
 status verifier::sum_source(record_id id, stream_id home, const void *data, uint64_t size_bytes) {
     if (home == k_calling_thread) {
-        records_[id].source = checksum_bytes(0, data, size_bytes);
+        records_[id].sums[k_source] = checksum_bytes(0, data, size_bytes);
         return {};
     }
-    return device_.checksum(home, data, size_bytes, &records_[id].source);
+    return device_.checksum(home, data, size_bytes, &records_[id].sums[k_source]);
 }
 
 status verifier::sum_source_again(record_id id, stream_id lane, const void *data, uint64_t size_bytes) {
-    return device_.checksum(lane, data, size_bytes, &records_[id].source_again);
+    return device_.checksum(lane, data, size_bytes, &records_[id].sums[k_source_again]);
 }
 
 status verifier::sum_block(record_id id, stream_id lane, const void *data, uint64_t size_bytes) {
-    return device_.checksum(lane, data, size_bytes, &records_[id].block);
+    return device_.checksum(lane, data, size_bytes, &records_[id].sums[k_block]);
 }
 
 void verifier::check_copy(record_id id, ticket on_lane) {
@@ -58,13 +66,17 @@ void verifier::abandon(record_id id) {
 
 status verifier::sum_reload(stream_id lane, const void *data, uint64_t size_bytes, uint32_t &sum) {
     if (free_sums_.empty()) {
-        reload_sums_.push_back(0);
+        result<uint64_t *> fresh = words_.take(1);
+        if (!fresh.ok()) {
+            return {fresh.why().code(), "verify mode's sums: " + fresh.why().text()};
+        }
+        reload_sums_.push_back(fresh.value());
         free_sums_.push_back(static_cast<uint32_t>(reload_sums_.size() - 1));
     }
     sum = free_sums_.back();
     free_sums_.pop_back();
-    reload_sums_[sum] = 0;
-    return device_.checksum(lane, data, size_bytes, &reload_sums_[sum]);
+    *reload_sums_[sum] = 0;
+    return device_.checksum(lane, data, size_bytes, reload_sums_[sum]);
 }
 
 void verifier::check_reload(record_id id, uint32_t sum, ticket on_lane) {
@@ -102,18 +114,18 @@ status verifier::compare(const check &c) const {
         return {};
     }
     if (c.reload_sum == k_copy) {
-        if (r.source != r.source_again) {
+        if (r.sums[k_source] != r.sums[k_source_again]) {
             return {code::data_mismatch, "activation '" + r.who +
                                              "' was changed in place between its offload call and the end of its copy "
                                              "(checksum 2 of 3, source): the copy cannot be trusted"};
         }
-        if (r.source != r.block) {
+        if (r.sums[k_source] != r.sums[k_block]) {
             return {code::data_mismatch,
                     "activation '" + r.who + "' was not copied right to host memory (checksum 2 of 3, block)"};
         }
         return {};
     }
-    if (r.source != reload_sums_[c.reload_sum]) {
+    if (r.sums[k_source] != *reload_sums_[c.reload_sum]) {
         return {code::data_mismatch, "activation '" + r.who +
                                          "' came back different: its host memory or the reload was damaged "
                                          "(checksum 3 of 3, after reload)"};

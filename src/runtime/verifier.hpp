@@ -14,16 +14,18 @@
 #include "base/status.hpp"
 #include "base/ticket.hpp"
 #include "device/device.hpp"
+#include "runtime/pinned_words.hpp"
 #include "transfer/timelines.hpp"
 
 namespace ebb {
 
 class verifier {
 public:
-    verifier(device &dev, timelines &lines) : device_(dev), lines_(lines) {}
+    verifier(device &dev, timelines &lines) : device_(dev), lines_(lines), words_(dev) {}
 
     using record_id = uint32_t;
-    record_id open(std::string who);
+    // Fails where there is no pinned memory for its sums.
+    result<record_id> open(std::string who);
     // The activation is over; the record is recycled once its checks are.
     void close(record_id record);
 
@@ -49,8 +51,8 @@ public:
 private:
     struct record {
         std::string who;
-        uint64_t source = 0, source_again = 0, block = 0;
-        ticket at_home;  // where `source` is there
+        uint64_t *sums = nullptr;  // of the source, of the source again, of the block
+        ticket at_home;            // where `source` is there
         uint32_t open_checks = 0;
         bool closed = false;
     };
@@ -61,15 +63,17 @@ private:
     };
     static constexpr uint32_t k_copy = ~uint32_t{0};
     static constexpr uint32_t k_nothing = k_copy - 1;
+    enum sum_index : uint32_t { k_source, k_source_again, k_block, k_sums };
 
     status compare(const check &c) const;
     void finish(const check &c);
 
     device &device_;
     timelines &lines_;
-    std::deque<record> records_;  // addresses stay: the device writes into them
+    pinned_words words_;
+    std::deque<record> records_;
     std::vector<record_id> free_records_;
-    std::deque<uint64_t> reload_sums_;
+    std::vector<uint64_t *> reload_sums_;
     std::vector<uint32_t> free_sums_;
     std::vector<check> checks_;
 };
