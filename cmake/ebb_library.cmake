@@ -28,7 +28,7 @@ function(ebb_compile_as_library name)
 endfunction()
 
 file(GLOB_RECURSE ebb_core_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/*.cpp")
-list(FILTER ebb_core_sources EXCLUDE REGEX "/src/(cli|capi|model|simulate)/")
+list(FILTER ebb_core_sources EXCLUDE REGEX "/src/(cli|capi|model|simulate|device/cuda)/")
 file(GLOB ebb_capi_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/capi/*.cpp")
 
 add_library(ebb_core_objects OBJECT ${ebb_core_sources})

@@ -14,11 +14,17 @@ struct cuda_api {
     cudaError_t (*driver_get_version)(int *version);
     cudaError_t (*runtime_get_version)(int *version);
     cudaError_t (*get_device_count)(int *count);
-    cudaError_t (*get_device)(int *ordinal);
-    cudaError_t (*set_device)(int ordinal);
+    // The driver's cuCtxPushCurrent of the device's primary context, and cuCtxPopCurrent: unlike with cudaSetDevice the
+    // thread afterwards is as it was, also where it had no current device or a context of its own, and no context comes
+    // to life on a device that nobody uses.
+    cudaError_t (*push_device)(int ordinal);
+    cudaError_t (*pop_device)();
+    // Whether the device's primary context is alive in this process.
+    cudaError_t (*device_in_use)(int ordinal, int *in_use);
     cudaError_t (*device_get_attribute)(int *value, cudaDeviceAttr attribute, int ordinal);
     cudaError_t (*device_get_name)(char *name, size_t size_bytes, int ordinal);  // of cudaGetDeviceProperties
     cudaError_t (*device_get_pci_bus_id)(char *id, int size_bytes, int ordinal);
+    cudaError_t (*peek_at_last_error)();
     cudaError_t (*get_last_error)();
     const char *(*get_error_name)(cudaError_t error);
     const char *(*get_error_string)(cudaError_t error);

@@ -1,0 +1,45 @@
+#include "device/cuda/checksum_scratch.hpp"
+
+#include <fmt/core.h>
+
+namespace ebb {
+
+status checksum_scratch::take() {
+    const auto what = [] { return fmt::format("{} bytes of scratch memory", k_areas * k_checksum_scratch_bytes); };
+    EBB_TRY(errors_.check(api_.malloc(&memory_, k_areas * k_checksum_scratch_bytes), "cudaMalloc", what));
+    for (area &each : areas_) {
+        EBB_TRY(errors_.check(api_.event_create_with_flags(&each.free_again, cudaEventDisableTiming),
+                              "cudaEventCreateWithFlags", what));
+    }
+    return {};
+}
+
+void checksum_scratch::give_back() {
+    for (area &each : areas_) {
+        if (each.free_again != nullptr) {
+            static_cast<void>(api_.event_destroy(each.free_again));
+        }
+        each = {};
+    }
+    if (memory_ != nullptr) {
+        static_cast<void>(api_.free(memory_));
+    }
+    memory_ = nullptr;
+}
+
+status checksum_scratch::launch(cudaStream_t stream, const void *data, uint64_t size_bytes, uint64_t *accumulator) {
+    const auto what = [&] { return fmt::format("checksum of {} bytes", size_bytes); };
+    const std::lock_guard lock(mutex_);
+    area &mine = areas_[next_];
+    void *scratch = static_cast<char *>(memory_) + next_ * k_checksum_scratch_bytes;
+    next_ = (next_ + 1) % k_areas;
+    if (mine.used) {
+        EBB_TRY(errors_.check(api_.stream_wait_event(stream, mine.free_again, 0), "cudaStreamWaitEvent", what));
+    }
+    EBB_TRY(errors_.check(api_.launch_checksum(stream, data, size_bytes, accumulator, scratch),
+                          "the launch of the checksum kernel", what));
+    mine.used = true;
+    return errors_.check(api_.event_record(mine.free_again, stream), "cudaEventRecord", what);
+}
+
+}  // namespace ebb

@@ -1,0 +1,581 @@
+#include "device/cuda/cuda_device.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "device/copy_arguments.hpp"
+#include "device/cuda/cuda_scopes.hpp"
+#include "device/host/host_limits.hpp"
+
+namespace ebb {
+namespace {
+
+constexpr uint64_t k_device_alignment = 512;
+
+const char *direction_name(copy_direction direction) noexcept {
+    switch (direction) {
+        case copy_direction::d2h:
+            return "from the device";
+        case copy_direction::h2d:
+            return "to the device";
+        case copy_direction::d2d:
+            return "on the device";
+    }
+    return "";
+}
+
+cudaMemcpyKind kind_of(copy_direction direction) noexcept {
+    switch (direction) {
+        case copy_direction::d2h:
+            return cudaMemcpyDeviceToHost;
+        case copy_direction::h2d:
+            return cudaMemcpyHostToDevice;
+        case copy_direction::d2d:
+            break;
+    }
+    return cudaMemcpyDeviceToDevice;
+}
+
+uint64_t number_of(stream_id stream) noexcept {
+    return static_cast<uint64_t>(stream);
+}
+
+uint64_t number_of(event_id event) noexcept {
+    return static_cast<uint64_t>(event);
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------- begin and end --
+
+result<std::unique_ptr<cuda_device>> cuda_device::make(const cuda_api &api, int32_t ordinal,
+                                                       const cuda_device_options &options) {
+    std::unique_ptr<cuda_device> made(new cuda_device(api, ordinal, options));
+    EBB_TRY(made->open());
+    return made;
+}
+
+status cuda_device::open() {
+    int count = 0;
+    EBB_TRY(errors_.check(api_.get_device_count(&count), "cudaGetDeviceCount",
+                          [] { return std::string("looking for CUDA devices"); }));
+    if (ordinal_ < 0 || ordinal_ >= count) {
+        return {code::invalid_argument,
+                fmt::format("device_ordinal {}: this process sees {} CUDA devices, numbered from 0", ordinal_, count)};
+    }
+    watch_process_exit();
+    info_.name = "cuda";
+    info_.type = memory_type::cuda;
+    info_.ordinal = ordinal_;
+    int integrated = 0;
+    EBB_TRY(errors_.check(api_.device_get_attribute(&integrated, cudaDevAttrIntegrated, ordinal_),
+                          "cudaDeviceGetAttribute", [] { return std::string("asking whether memory is shared"); }));
+    info_.integrated = integrated != 0;
+    has_batch_.store(api_.memcpy_batch_async != nullptr, std::memory_order_relaxed);
+    const relaxed_capture_scope relaxed(api_);
+    const current_device_scope current(api_, errors_, ordinal_);
+    EBB_TRY(current.why());
+    return scratch_.take();
+}
+
+cuda_device::~cuda_device() {
+    if (errors_.usable()) {
+        const relaxed_capture_scope relaxed(api_);
+        const current_device_scope current(api_, errors_, ordinal_);
+        give_back_all();
+    }
+    for (const auto &[data, mapped] : slabs_) {
+        unmap_pages(mapped.pages);
+    }
+}
+
+void cuda_device::give_back_all() {
+    for (cudaStream_t stream : streams_.remove_all()) {
+        static_cast<void>(api_.stream_destroy(stream));
+    }
+    for (cudaEvent_t event : events_.remove_all()) {
+        static_cast<void>(api_.event_destroy(event));
+    }
+    scratch_.give_back();
+    for (const auto &[data, held] : blocks_) {
+        static_cast<void>(api_.free(held.base));
+    }
+    for (const auto &[data, mapped] : slabs_) {
+        static_cast<void>(api_.host_unregister(data));
+    }
+}
+
+// ------------------------------------------------------------------------------------------------- memory --
+
+status cuda_device::refused_device_memory(uint64_t size_bytes, const std::string &why) {
+    const device_memory now = memory();
+    const std::lock_guard lock(memory_mutex_);
+    return {code::out_of_device_memory,
+            fmt::format("device memory of CUDA device {}: {} bytes wanted, {} bytes held by Ebb, {} bytes free of {} "
+                        "bytes ({})",
+                        ordinal_, size_bytes, held_bytes_, now.free_bytes, now.capacity_bytes, why)};
+}
+
+// With the device current.
+result<cuda_device::block> cuda_device::allocate(uint64_t size_bytes, uint64_t slack_bytes) {
+    block made;
+    made.size_bytes = size_bytes;
+    const cudaError_t error = api_.malloc(&made.base, size_bytes + slack_bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        errors_.forget(error);
+        return refused_device_memory(size_bytes, "cudaMalloc: " + errors_.name(error));
+    }
+    EBB_TRY(errors_.check(error, "cudaMalloc", [&] { return fmt::format("{} bytes of device memory", size_bytes); }));
+    return made;
+}
+
+result<void *> cuda_device::alloc_device(uint64_t size_bytes) {
+    if (size_bytes == 0) {
+        return status{code::invalid_argument, "alloc_device: 0 bytes wanted; ask for at least 1"};
+    }
+    if (!errors_.usable()) {
+        return errors_.refusal();
+    }
+    if (const device_memory now = memory(); size_bytes > now.capacity_bytes) {
+        return refused_device_memory(size_bytes, "more than the device has");
+    }
+    const relaxed_capture_scope relaxed(api_);
+    const current_device_scope current(api_, errors_, ordinal_);
+    EBB_TRY(current.why());
+    result<block> made = allocate(size_bytes, 0);
+    // CUDA promises 256 bytes, and gives 512 as far as anyone has seen.
+    if (made.ok() && reinterpret_cast<uintptr_t>(made.value().base) % k_device_alignment != 0) {
+        static_cast<void>(api_.free(made.value().base));
+        made = allocate(size_bytes, k_device_alignment);
+    }
+    if (!made.ok()) {
+        return made.why();
+    }
+    const auto base = reinterpret_cast<uintptr_t>(made.value().base);
+    auto *data =
+        static_cast<char *>(made.value().base) + (k_device_alignment - base % k_device_alignment) % k_device_alignment;
+    const std::lock_guard lock(memory_mutex_);
+    blocks_[data] = made.value();
+    held_bytes_ += size_bytes;
+    return static_cast<void *>(data);
+}
+
+status cuda_device::free_device(void *data, uint64_t size_bytes) {
+    block freed;
+    {
+        const std::lock_guard lock(memory_mutex_);
+        const auto found = blocks_.find(data);
+        if (found == blocks_.end() || found->second.size_bytes != size_bytes) {
+            return {code::invalid_argument,
+                    fmt::format("free_device: no {} bytes at {} were allocated here", size_bytes, data)};
+        }
+        freed = found->second;
+        blocks_.erase(found);
+        held_bytes_ -= size_bytes;
+    }
+    if (!errors_.usable()) {
+        return {};
+    }
+    const relaxed_capture_scope relaxed(api_);
+    const current_device_scope current(api_, errors_, ordinal_);
+    EBB_TRY(current.why());
+    return errors_.check(api_.free(freed.base), "cudaFree",
+                         [&] { return fmt::format("giving back {} bytes of device memory", size_bytes); });
+}
+
+device_memory cuda_device::memory() const {
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    if (errors_.usable()) {
+        const relaxed_capture_scope relaxed(api_);
+        const current_device_scope current(api_, errors_, ordinal_);
+        const bool asked =
+            current.why().ok() && errors_
+                                      .check(api_.mem_get_info(&free_bytes, &total_bytes), "cudaMemGetInfo",
+                                             [] { return std::string("asking for free device memory"); })
+                                      .ok();
+        if (asked) {
+            const std::lock_guard lock(memory_mutex_);
+            last_memory_ = {total_bytes, free_bytes};
+            return last_memory_;
+        }
+    }
+    const std::lock_guard lock(memory_mutex_);
+    return {last_memory_.capacity_bytes, 0};
+}
+
+uint64_t cuda_device::host_room_bytes() const {
+    return read_host_room(options_.system_root).room_bytes;
+}
+
+result<void *> cuda_device::map_host(uint64_t size_bytes) {
+    if (size_bytes == 0) {
+        return status{code::invalid_argument, "map_host: 0 bytes wanted; ask for at least 1"};
+    }
+    if (!errors_.usable()) {
+        return errors_.refusal();
+    }
+    if (const host_room room = read_host_room(options_.system_root); size_bytes > room.room_bytes) {
+        return status{code::out_of_host_memory,
+                      fmt::format("pinned host memory: {} bytes wanted, room for {} bytes; limited by {}", size_bytes,
+                                  room.room_bytes, explain(room))};
+    }
+    const result<host_pages> pages = map_pages(size_bytes, options_.prefault_threads);
+    if (!pages.ok()) {
+        return status{pages.why().code(), fmt::format("pinned host memory: {}", pages.why().text())};
+    }
+    void *data = pages.value().data;
+    const relaxed_capture_scope relaxed(api_);
+    const current_device_scope current(api_, errors_, ordinal_);
+    EBB_TRY(current.why());
+    const cudaError_t error =
+        api_.host_register(data, pages.value().size_bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    if (error != cudaSuccess) {
+        unmap_pages(pages.value());
+        status failed = errors_.failure(error, "cudaHostRegister", fmt::format("pinning {} bytes", size_bytes));
+        return errors_.usable() ? status{code::out_of_host_memory, failed.text()} : failed;
+    }
+    const std::lock_guard lock(memory_mutex_);
+    slabs_[data] = {pages.value(), size_bytes};
+    return data;
+}
+
+status cuda_device::unmap_host(void *data, uint64_t size_bytes) {
+    slab unmapped;
+    {
+        const std::lock_guard lock(memory_mutex_);
+        const auto found = slabs_.find(data);
+        if (found == slabs_.end() || found->second.size_bytes != size_bytes) {
+            return {code::invalid_argument,
+                    fmt::format("unmap_host: no {} bytes at {} were mapped by this device", size_bytes, data)};
+        }
+        unmapped = found->second;
+        slabs_.erase(found);
+    }
+    status unregistered;
+    if (errors_.usable()) {
+        const relaxed_capture_scope relaxed(api_);
+        const current_device_scope current(api_, errors_, ordinal_);
+        unregistered = errors_.check(api_.host_unregister(data), "cudaHostUnregister",
+                                     [&] { return fmt::format("giving back {} bytes", size_bytes); });
+    }
+    unmap_pages(unmapped.pages);
+    return unregistered;
+}
+
+// ------------------------------------------------------------------------------------------------ streams --
+
+template <class Call>
+status cuda_device::on_stream(stream_id stream, const Call &call) {
+    if (!errors_.usable()) {
+        return errors_.refusal();
+    }
+    cudaStream_t handle = nullptr;
+    if (!streams_.find(stream, handle)) {
+        return cuda_streams::refusal(stream);
+    }
+    if (cuda_streams::is_current_devices(stream)) {
+        const current_device_scope current(api_, errors_, ordinal_);
+        EBB_TRY(current.why());
+        return call(handle);
+    }
+    return call(handle);
+}
+
+result<stream_id> cuda_device::create_stream(stream_role /*role*/) {
+    if (!errors_.usable()) {
+        return errors_.refusal();
+    }
+    const relaxed_capture_scope relaxed(api_);
+    const current_device_scope current(api_, errors_, ordinal_);
+    EBB_TRY(current.why());
+    cudaStream_t handle = nullptr;
+    EBB_TRY(errors_.check(api_.stream_create_with_flags(&handle, cudaStreamNonBlocking), "cudaStreamCreateWithFlags",
+                          [] { return std::string("creating a stream"); }));
+    result<stream_id> added = streams_.add(handle);
+    if (!added.ok()) {
+        static_cast<void>(api_.stream_destroy(handle));
+    }
+    return added;
+}
+
+status cuda_device::destroy_stream(stream_id stream) {
+    const result<cudaStream_t> removed = streams_.remove(stream);
+    if (!removed.ok()) {
+        return removed.why();
+    }
+    if (!errors_.usable()) {
+        return {};
+    }
+    const relaxed_capture_scope relaxed(api_);
+    return errors_.check(api_.stream_destroy(removed.value()), "cudaStreamDestroy",
+                         [&] { return fmt::format("destroying stream {}", number_of(stream)); });
+}
+
+status cuda_device::check_stream(stream_id stream) const {
+    cudaStream_t handle = nullptr;
+    return streams_.find(stream, handle) ? status{} : cuda_streams::refusal(stream);
+}
+
+result<cudaStream_t> cuda_device::native_stream(stream_id stream) const {
+    cudaStream_t handle = nullptr;
+    return streams_.find(stream, handle) ? result<cudaStream_t>(handle) : cuda_streams::refusal(stream);
+}
+
+result<capture_id> cuda_device::capture_of(stream_id stream) {
+    cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+    unsigned long long id = 0;
+    EBB_TRY(on_stream(stream, [&](cudaStream_t handle) {
+        return errors_.check(api_.stream_get_capture_info(handle, &state, &id), "cudaStreamGetCaptureInfo", [&] {
+            return fmt::format("asking whether stream {} is in a capture", number_of(stream));
+        });
+    }));
+    switch (state) {
+        case cudaStreamCaptureStatusActive:
+            return capture_id{id};
+        case cudaStreamCaptureStatusInvalidated:
+            return status{code::wrong_state,
+                          fmt::format("stream {} is in a capture that CUDA has given up, because of a call that a "
+                                      "capture forbids; end the capture and look at what was called in it",
+                                      number_of(stream))};
+        case cudaStreamCaptureStatusNone:
+            break;
+    }
+    return capture_id::none;
+}
+
+// ------------------------------------------------------------------------------------------------- events --
+
+result<event_id> cuda_device::create_event(event_kind kind) {
+    if (!errors_.usable()) {
+        return errors_.refusal();
+    }
+    const relaxed_capture_scope relaxed(api_);
+    const current_device_scope current(api_, errors_, ordinal_);
+    EBB_TRY(current.why());
+    cudaEvent_t handle = nullptr;
+    const unsigned flags = kind == event_kind::timed ? cudaEventDefault : cudaEventDisableTiming;
+    EBB_TRY(errors_.check(api_.event_create_with_flags(&handle, flags), "cudaEventCreateWithFlags",
+                          [] { return std::string("creating an event"); }));
+    result<event_id> added = events_.add(handle, kind);
+    if (!added.ok()) {
+        static_cast<void>(api_.event_destroy(handle));
+    }
+    return added;
+}
+
+status cuda_device::destroy_event(event_id event) {
+    const result<cudaEvent_t> removed = events_.remove(event);
+    if (!removed.ok()) {
+        return removed.why();
+    }
+    if (!errors_.usable()) {
+        return {};
+    }
+    const relaxed_capture_scope relaxed(api_);
+    return errors_.check(api_.event_destroy(removed.value()), "cudaEventDestroy",
+                         [&] { return fmt::format("destroying event {}", number_of(event)); });
+}
+
+status cuda_device::record_event(event_id event, stream_id stream) {
+    cuda_events::slot *found = events_.find(event);
+    if (found == nullptr) {
+        return cuda_events::refusal(event);
+    }
+    EBB_TRY(on_stream(stream, [&](cudaStream_t handle) {
+        return errors_.check(
+            api_.event_record(found->handle.load(std::memory_order_relaxed), handle), "cudaEventRecord",
+            [&] { return fmt::format("recording event {} on stream {}", number_of(event), number_of(stream)); });
+    }));
+    if (!found->recorded.load(std::memory_order_relaxed)) {
+        found->recorded.store(true, std::memory_order_release);
+    }
+    return {};
+}
+
+status cuda_device::wait_event(stream_id stream, event_id event) {
+    cuda_events::slot *found = events_.find(event);
+    if (found == nullptr) {
+        return cuda_events::refusal(event);
+    }
+    // CUDA takes it for done, and the order that the caller wanted would silently not be there.
+    if (!found->recorded.load(std::memory_order_acquire)) {
+        return {code::invalid_argument,
+                fmt::format("wait_event: event {} was never recorded, so stream {} would wait for nothing; record it "
+                            "first",
+                            number_of(event), number_of(stream))};
+    }
+    return on_stream(stream, [&](cudaStream_t handle) {
+        return errors_.check(
+            api_.stream_wait_event(handle, found->handle.load(std::memory_order_relaxed), 0), "cudaStreamWaitEvent",
+            [&] { return fmt::format("making stream {} wait for event {}", number_of(stream), number_of(event)); });
+    });
+}
+
+result<bool> cuda_device::event_done(event_id event) {
+    cuda_events::slot *found = events_.find(event);
+    if (found == nullptr) {
+        return cuda_events::refusal(event);
+    }
+    if (!errors_.usable()) {
+        return errors_.refusal();
+    }
+    const relaxed_capture_scope relaxed(api_);
+    const cudaError_t answer = api_.event_query(found->handle.load(std::memory_order_relaxed));
+    if (answer == cudaErrorNotReady) {
+        errors_.forget(answer);
+        return false;
+    }
+    EBB_TRY(errors_.check(answer, "cudaEventQuery",
+                          [&] { return fmt::format("asking whether event {} is done", number_of(event)); }));
+    return true;
+}
+
+status cuda_device::synchronize_event(event_id event) {
+    cuda_events::slot *found = events_.find(event);
+    if (found == nullptr) {
+        return cuda_events::refusal(event);
+    }
+    if (!errors_.usable()) {
+        return errors_.refusal();
+    }
+    const relaxed_capture_scope relaxed(api_);
+    return errors_.check(api_.event_synchronize(found->handle.load(std::memory_order_relaxed)), "cudaEventSynchronize",
+                         [&] { return fmt::format("waiting for event {}", number_of(event)); });
+}
+
+status cuda_device::check_timed(event_id event, const char *which) {
+    const cuda_events::slot *found = events_.find(event);
+    if (found == nullptr) {
+        return cuda_events::refusal(event);
+    }
+    if (found->kind.load(std::memory_order_relaxed) != event_kind::timed) {
+        return {code::invalid_argument,
+                fmt::format("elapsed_ns: the {} event {} takes no times; create it as event_kind::timed", which,
+                            number_of(event))};
+    }
+    if (!found->recorded.load(std::memory_order_acquire)) {
+        return {code::invalid_argument,
+                fmt::format("elapsed_ns: the {} event {} was never recorded", which, number_of(event))};
+    }
+    return {};
+}
+
+result<uint64_t> cuda_device::elapsed_ns(event_id start, event_id end) {
+    EBB_TRY(check_timed(start, "start"));
+    EBB_TRY(check_timed(end, "end"));
+    if (!errors_.usable()) {
+        return errors_.refusal();
+    }
+    const relaxed_capture_scope relaxed(api_);
+    float milliseconds = 0;
+    const cudaError_t answer =
+        api_.event_elapsed_time(&milliseconds, events_.find(start)->handle.load(std::memory_order_relaxed),
+                                events_.find(end)->handle.load(std::memory_order_relaxed));
+    if (answer == cudaErrorNotReady) {
+        errors_.forget(answer);
+        return status{code::wrong_state,
+                      fmt::format("elapsed_ns: event {} or {} is not done; ask event_done or call synchronize_event "
+                                  "first",
+                                  number_of(start), number_of(end))};
+    }
+    EBB_TRY(errors_.check(answer, "cudaEventElapsedTime", [&] {
+        return fmt::format("the time between events {} and {}", number_of(start), number_of(end));
+    }));
+    constexpr double k_ns_per_ms = 1e6;
+    // Events of different streams may have passed the other way round: no time between them then.
+    return static_cast<uint64_t>(std::llround(std::max(0.0F, milliseconds) * k_ns_per_ms));
+}
+
+// ------------------------------------------------------------------------------------------------- copies --
+
+status cuda_device::copy(stream_id stream, copy_direction direction, void *destination, const void *source,
+                         uint64_t size_bytes) {
+    if (size_bytes == 0) {
+        return check_stream(stream);
+    }
+    EBB_TRY(check_copy_arguments(destination, source, size_bytes));
+    return on_stream(stream, [&](cudaStream_t handle) {
+        return errors_.check(api_.memcpy_async(destination, source, size_bytes, kind_of(direction), handle),
+                             "cudaMemcpyAsync", [&] {
+                                 return fmt::format("copy of {} bytes {} on stream {}, {} to {}", size_bytes,
+                                                    direction_name(direction), number_of(stream), source, destination);
+                             });
+    });
+}
+
+// A call of CUDA costs a few microseconds, in which a link moves some hundred KiB: larger pieces hide their own calls.
+bool cuda_device::may_batch(stream_id stream, const copy_piece *pieces, uint32_t count) {
+    constexpr uint64_t k_small_bytes = 1ULL << 20U;
+    if (count < 2 || !has_batch_.load(std::memory_order_relaxed) || cuda_streams::is_legacy(stream)) {
+        return false;
+    }
+    return std::all_of(pieces, pieces + count, [](const copy_piece &piece) {
+        return piece.size_bytes > 0 && piece.size_bytes <= k_small_bytes;
+    });
+}
+
+status cuda_device::copy_pieces(stream_id stream, copy_direction direction, const copy_piece *pieces, uint32_t count) {
+    if (may_batch(stream, pieces, count)) {
+        for (uint32_t i = 0; i < count; ++i) {
+            EBB_TRY(check_copy_arguments(pieces[i].destination, pieces[i].source, pieces[i].size_bytes));
+        }
+        // A batch cannot become part of a graph.
+        const result<capture_id> capture = capture_of(stream);
+        if (!capture.ok()) {
+            return capture.why();
+        }
+        if (capture.value() == capture_id::none) {
+            return on_stream(stream, [&](cudaStream_t handle) { return copy_batch(handle, direction, pieces, count); });
+        }
+    }
+    return device::copy_pieces(stream, direction, pieces, count);
+}
+
+status cuda_device::copy_batch(cudaStream_t stream, copy_direction direction, const copy_piece *pieces,
+                               uint32_t count) {
+    constexpr uint32_t k_most = 64;
+    std::array<void *, k_most> destinations;
+    std::array<const void *, k_most> sources;
+    std::array<size_t, k_most> sizes;
+    for (uint32_t first = 0; first < count; first += k_most) {
+        const uint32_t some = std::min(k_most, count - first);
+        for (uint32_t i = 0; i < some; ++i) {
+            destinations[i] = pieces[first + i].destination;
+            sources[i] = pieces[first + i].source;
+            sizes[i] = pieces[first + i].size_bytes;
+        }
+        cudaMemcpyAttributes attributes{};
+        attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+        size_t first_with_them = 0;
+        EBB_TRY(errors_.check(api_.memcpy_batch_async(destinations.data(), sources.data(), sizes.data(), some,
+                                                      &attributes, &first_with_them, 1, stream),
+                              "cudaMemcpyBatchAsync",
+                              [&] { return fmt::format("copy of {} pieces {}", some, direction_name(direction)); }));
+    }
+    return {};
+}
+
+status cuda_device::checksum(stream_id stream, const void *data, uint64_t size_bytes, uint64_t *accumulator) {
+    EBB_TRY(check_checksum_arguments(data, size_bytes, accumulator));
+    if (!errors_.usable()) {
+        return errors_.refusal();
+    }
+    cudaStream_t handle = nullptr;
+    if (!streams_.find(stream, handle)) {
+        return cuda_streams::refusal(stream);
+    }
+    if (size_bytes == 0) {
+        return {};
+    }
+    // The first launch of a kernel may load it, which another thread's capture forbids.
+    const relaxed_capture_scope relaxed(api_);
+    const current_device_scope current(api_, errors_, ordinal_);
+    EBB_TRY(current.why());
+    return scratch_.launch(handle, data, size_bytes, accumulator);
+}
+
+}  // namespace ebb
