@@ -6,10 +6,11 @@ namespace ebb {
 
 status checksum_scratch::take() {
     const auto what = [] { return fmt::format("{} bytes of scratch memory", k_areas * k_checksum_scratch_bytes); };
-    EBB_TRY(errors_.check(api_.malloc(&memory_, k_areas * k_checksum_scratch_bytes), "cudaMalloc", what));
+    EBB_TRY(
+        context_.errors.check(context_.api.malloc(&memory_, k_areas * k_checksum_scratch_bytes), "cudaMalloc", what));
     for (area &each : areas_) {
-        EBB_TRY(errors_.check(api_.event_create_with_flags(&each.free_again, cudaEventDisableTiming),
-                              "cudaEventCreateWithFlags", what));
+        EBB_TRY(context_.errors.check(context_.api.event_create_with_flags(&each.free_again, cudaEventDisableTiming),
+                                      "cudaEventCreateWithFlags", what));
     }
     return {};
 }
@@ -17,12 +18,12 @@ status checksum_scratch::take() {
 void checksum_scratch::give_back() {
     for (area &each : areas_) {
         if (each.free_again != nullptr) {
-            static_cast<void>(api_.event_destroy(each.free_again));
+            static_cast<void>(context_.api.event_destroy(each.free_again));
         }
         each = {};
     }
     if (memory_ != nullptr) {
-        static_cast<void>(api_.free(memory_));
+        static_cast<void>(context_.api.free(memory_));
     }
     memory_ = nullptr;
 }
@@ -34,12 +35,13 @@ status checksum_scratch::launch(cudaStream_t stream, const void *data, uint64_t 
     void *scratch = static_cast<char *>(memory_) + next_ * k_checksum_scratch_bytes;
     next_ = (next_ + 1) % k_areas;
     if (mine.used) {
-        EBB_TRY(errors_.check(api_.stream_wait_event(stream, mine.free_again, 0), "cudaStreamWaitEvent", what));
+        EBB_TRY(context_.errors.check(context_.api.stream_wait_event(stream, mine.free_again, 0), "cudaStreamWaitEvent",
+                                      what));
     }
-    EBB_TRY(errors_.check(api_.launch_checksum(stream, data, size_bytes, accumulator, scratch),
-                          "the launch of the checksum kernel", what));
+    EBB_TRY(context_.errors.check(context_.api.launch_checksum(stream, data, size_bytes, accumulator, scratch),
+                                  "the launch of the checksum kernel", what));
     mine.used = true;
-    return errors_.check(api_.event_record(mine.free_again, stream), "cudaEventRecord", what);
+    return context_.errors.check(context_.api.event_record(mine.free_again, stream), "cudaEventRecord", what);
 }
 
 }  // namespace ebb

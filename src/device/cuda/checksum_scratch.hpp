@@ -7,14 +7,13 @@
 #include <mutex>
 
 #include "base/status.hpp"
-#include "device/cuda/cuda_api.hpp"
-#include "device/cuda/cuda_errors.hpp"
+#include "device/cuda/cuda_context.hpp"
 
 namespace ebb {
 
 class checksum_scratch {
 public:
-    checksum_scratch(const cuda_api &api, cuda_errors &errors) : api_(api), errors_(errors) {}
+    explicit checksum_scratch(cuda_context &context) : context_(context) {}
 
     // With the device current. What was taken before a failure is given back by give_back.
     status take();
@@ -29,8 +28,7 @@ private:
         cudaEvent_t free_again = nullptr;
         bool used = false;
     };
-    const cuda_api &api_;
-    cuda_errors &errors_;
+    cuda_context &context_;
     std::mutex mutex_;
     void *memory_ = nullptr;
     std::array<area, k_areas> areas_;

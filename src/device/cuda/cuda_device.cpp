@@ -7,13 +7,10 @@
 #include <cmath>
 
 #include "device/copy_arguments.hpp"
-#include "device/cuda/cuda_scopes.hpp"
-#include "device/host/host_limits.hpp"
+#include "device/cuda/process_exit.hpp"
 
 namespace ebb {
 namespace {
-
-constexpr uint64_t k_device_alignment = 512;
 
 const char *direction_name(copy_direction direction) noexcept {
     switch (direction) {
@@ -51,6 +48,12 @@ uint64_t number_of(event_id event) noexcept {
 
 // ---------------------------------------------------------------------------------------- begin and end --
 
+cuda_device::cuda_device(const cuda_api &api, int32_t ordinal, const cuda_device_options &options)
+    : options_(options),
+      context_(api, ordinal),
+      ranges_(options.nvtx),
+      slabs_(context_, options.system_root, options.prefault_threads) {}
+
 result<std::unique_ptr<cuda_device>> cuda_device::make(const cuda_api &api, int32_t ordinal,
                                                        const cuda_device_options &options) {
     std::unique_ptr<cuda_device> made(new cuda_device(api, ordinal, options));
@@ -59,36 +62,75 @@ result<std::unique_ptr<cuda_device>> cuda_device::make(const cuda_api &api, int3
 }
 
 status cuda_device::open() {
+    if (process_exit_began()) {
+        return errors_.refusal();
+    }
     int count = 0;
     EBB_TRY(errors_.check(api_.get_device_count(&count), "cudaGetDeviceCount",
                           [] { return std::string("looking for CUDA devices"); }));
-    if (ordinal_ < 0 || ordinal_ >= count) {
-        return {code::invalid_argument,
-                fmt::format("device_ordinal {}: this process sees {} CUDA devices, numbered from 0", ordinal_, count)};
-    }
     watch_process_exit();
+    if (context_.ordinal < 0 || context_.ordinal >= count) {
+        return {code::invalid_argument,
+                fmt::format("device_ordinal {}: this process sees {} CUDA devices, numbered from 0 "
+                            "(CUDA_VISIBLE_DEVICES says which)",
+                            context_.ordinal, count)};
+    }
+    EBB_TRY(find_out());
+    const allocation_scope scope(context_);
+    EBB_TRY(scope.why());
+    return scratch_.take();
+}
+
+result<int> cuda_device::attribute(cudaDeviceAttr which) {
+    int value = 0;
+    EBB_TRY(errors_.check(api_.device_get_attribute(&value, which, context_.ordinal), "cudaDeviceGetAttribute",
+                          [&] { return fmt::format("asking for attribute {}", static_cast<int>(which)); }));
+    return value;
+}
+
+status cuda_device::find_out() {
     info_.name = "cuda";
     info_.type = memory_type::cuda;
-    info_.ordinal = ordinal_;
-    int integrated = 0;
-    EBB_TRY(errors_.check(api_.device_get_attribute(&integrated, cudaDevAttrIntegrated, ordinal_),
-                          "cudaDeviceGetAttribute", [] { return std::string("asking whether memory is shared"); }));
-    info_.integrated = integrated != 0;
-    has_batch_.store(api_.memcpy_batch_async != nullptr, std::memory_order_relaxed);
-    const relaxed_capture_scope relaxed(api_);
-    const current_device_scope current(api_, errors_, ordinal_);
-    EBB_TRY(current.why());
-    return scratch_.take();
+    info_.ordinal = context_.ordinal;
+    char model[256] = "";
+    EBB_TRY(errors_.check(api_.device_get_name(model, sizeof model, context_.ordinal), "cudaGetDeviceProperties",
+                          [] { return std::string("asking for the device's name"); }));
+    model_ = model;
+    const result<int> integrated = attribute(cudaDevAttrIntegrated);
+    const result<int> major = attribute(cudaDevAttrComputeCapabilityMajor);
+    EBB_TRY(integrated.why());
+    EBB_TRY(major.why());
+    info_.integrated = integrated.value() != 0;
+    EBB_TRY(slabs_.open());
+    if (std::string note = slabs_.note(); !note.empty()) {
+        notes_.push_back(std::move(note));
+    }
+    choose_chunk_size(major.value());
+    return errors_.usable() ? status{} : errors_.refusal();
+}
+
+void cuda_device::choose_chunk_size(int compute_capability_major) {
+    uint64_t rate = usual_bytes_per_second(slabs_.statistics().allocated_by_cuda, compute_capability_major);
+    if (options_.calibrate) {
+        const result<link_rates> measured = measured_link_rates(
+            api_, context_.ordinal, {options_.system_root, options_.prefault_threads, options_.calibration_bytes});
+        if (measured.ok()) {
+            info_.measured_link = measured.value();
+            rate = std::min(measured.value().d2h_bytes_per_second, measured.value().h2d_bytes_per_second);
+        } else {
+            notes_.push_back(fmt::format("the link of CUDA device {} was not measured, and usual rates are taken: {}",
+                                         context_.ordinal, measured.why().text()));
+        }
+    }
+    info_.default_chunk_bytes = chunk_bytes_at(rate);
 }
 
 cuda_device::~cuda_device() {
     if (errors_.usable()) {
-        const relaxed_capture_scope relaxed(api_);
-        const current_device_scope current(api_, errors_, ordinal_);
-        give_back_all();
-    }
-    for (const auto &[data, mapped] : slabs_) {
-        unmap_pages(mapped.pages);
+        const allocation_scope scope(context_);
+        if (scope.why().ok()) {
+            give_back_all();
+        }
     }
 }
 
@@ -100,170 +142,44 @@ void cuda_device::give_back_all() {
         static_cast<void>(api_.event_destroy(event));
     }
     scratch_.give_back();
-    for (const auto &[data, held] : blocks_) {
-        static_cast<void>(api_.free(held.base));
-    }
-    for (const auto &[data, mapped] : slabs_) {
-        static_cast<void>(api_.host_unregister(data));
-    }
+    blocks_.give_back_all();
+    slabs_.give_back_all();
+}
+
+cuda_device_statistics cuda_device::statistics() const {
+    cuda_device_statistics all;
+    all.model = model_;
+    all.pinned = slabs_.statistics();
+    all.coherent = all.pinned.allocated_by_cuda;
+    all.integrated = info_.integrated;
+    all.copies_in_batches = api_.memcpy_batch_async != nullptr;
+    return all;
 }
 
 // ------------------------------------------------------------------------------------------------- memory --
 
-status cuda_device::refused_device_memory(uint64_t size_bytes, const std::string &why) {
-    const device_memory now = memory();
-    const std::lock_guard lock(memory_mutex_);
-    return {code::out_of_device_memory,
-            fmt::format("device memory of CUDA device {}: {} bytes wanted, {} bytes held by Ebb, {} bytes free of {} "
-                        "bytes ({})",
-                        ordinal_, size_bytes, held_bytes_, now.free_bytes, now.capacity_bytes, why)};
-}
-
-// With the device current.
-result<cuda_device::block> cuda_device::allocate(uint64_t size_bytes, uint64_t slack_bytes) {
-    block made;
-    made.size_bytes = size_bytes;
-    const cudaError_t error = api_.malloc(&made.base, size_bytes + slack_bytes);
-    if (error == cudaErrorMemoryAllocation) {
-        errors_.forget(error);
-        return refused_device_memory(size_bytes, "cudaMalloc: " + errors_.name(error));
-    }
-    EBB_TRY(errors_.check(error, "cudaMalloc", [&] { return fmt::format("{} bytes of device memory", size_bytes); }));
-    return made;
-}
-
 result<void *> cuda_device::alloc_device(uint64_t size_bytes) {
-    if (size_bytes == 0) {
-        return status{code::invalid_argument, "alloc_device: 0 bytes wanted; ask for at least 1"};
-    }
-    if (!errors_.usable()) {
-        return errors_.refusal();
-    }
-    if (const device_memory now = memory(); size_bytes > now.capacity_bytes) {
-        return refused_device_memory(size_bytes, "more than the device has");
-    }
-    const relaxed_capture_scope relaxed(api_);
-    const current_device_scope current(api_, errors_, ordinal_);
-    EBB_TRY(current.why());
-    result<block> made = allocate(size_bytes, 0);
-    // CUDA promises 256 bytes, and gives 512 as far as anyone has seen.
-    if (made.ok() && reinterpret_cast<uintptr_t>(made.value().base) % k_device_alignment != 0) {
-        static_cast<void>(api_.free(made.value().base));
-        made = allocate(size_bytes, k_device_alignment);
-    }
-    if (!made.ok()) {
-        return made.why();
-    }
-    const auto base = reinterpret_cast<uintptr_t>(made.value().base);
-    auto *data =
-        static_cast<char *>(made.value().base) + (k_device_alignment - base % k_device_alignment) % k_device_alignment;
-    const std::lock_guard lock(memory_mutex_);
-    blocks_[data] = made.value();
-    held_bytes_ += size_bytes;
-    return static_cast<void *>(data);
+    return blocks_.allocate(size_bytes);
 }
 
 status cuda_device::free_device(void *data, uint64_t size_bytes) {
-    block freed;
-    {
-        const std::lock_guard lock(memory_mutex_);
-        const auto found = blocks_.find(data);
-        if (found == blocks_.end() || found->second.size_bytes != size_bytes) {
-            return {code::invalid_argument,
-                    fmt::format("free_device: no {} bytes at {} were allocated here", size_bytes, data)};
-        }
-        freed = found->second;
-        blocks_.erase(found);
-        held_bytes_ -= size_bytes;
-    }
-    if (!errors_.usable()) {
-        return {};
-    }
-    const relaxed_capture_scope relaxed(api_);
-    const current_device_scope current(api_, errors_, ordinal_);
-    EBB_TRY(current.why());
-    return errors_.check(api_.free(freed.base), "cudaFree",
-                         [&] { return fmt::format("giving back {} bytes of device memory", size_bytes); });
+    return blocks_.free(data, size_bytes);
 }
 
 device_memory cuda_device::memory() const {
-    size_t free_bytes = 0;
-    size_t total_bytes = 0;
-    if (errors_.usable()) {
-        const relaxed_capture_scope relaxed(api_);
-        const current_device_scope current(api_, errors_, ordinal_);
-        const bool asked =
-            current.why().ok() && errors_
-                                      .check(api_.mem_get_info(&free_bytes, &total_bytes), "cudaMemGetInfo",
-                                             [] { return std::string("asking for free device memory"); })
-                                      .ok();
-        if (asked) {
-            const std::lock_guard lock(memory_mutex_);
-            last_memory_ = {total_bytes, free_bytes};
-            return last_memory_;
-        }
-    }
-    const std::lock_guard lock(memory_mutex_);
-    return {last_memory_.capacity_bytes, 0};
-}
-
-uint64_t cuda_device::host_room_bytes() const {
-    return read_host_room(options_.system_root).room_bytes;
+    return blocks_.memory();
 }
 
 result<void *> cuda_device::map_host(uint64_t size_bytes) {
-    if (size_bytes == 0) {
-        return status{code::invalid_argument, "map_host: 0 bytes wanted; ask for at least 1"};
-    }
-    if (!errors_.usable()) {
-        return errors_.refusal();
-    }
-    if (const host_room room = read_host_room(options_.system_root); size_bytes > room.room_bytes) {
-        return status{code::out_of_host_memory,
-                      fmt::format("pinned host memory: {} bytes wanted, room for {} bytes; limited by {}", size_bytes,
-                                  room.room_bytes, explain(room))};
-    }
-    const result<host_pages> pages = map_pages(size_bytes, options_.prefault_threads);
-    if (!pages.ok()) {
-        return status{pages.why().code(), fmt::format("pinned host memory: {}", pages.why().text())};
-    }
-    void *data = pages.value().data;
-    const relaxed_capture_scope relaxed(api_);
-    const current_device_scope current(api_, errors_, ordinal_);
-    EBB_TRY(current.why());
-    const cudaError_t error =
-        api_.host_register(data, pages.value().size_bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
-    if (error != cudaSuccess) {
-        unmap_pages(pages.value());
-        status failed = errors_.failure(error, "cudaHostRegister", fmt::format("pinning {} bytes", size_bytes));
-        return errors_.usable() ? status{code::out_of_host_memory, failed.text()} : failed;
-    }
-    const std::lock_guard lock(memory_mutex_);
-    slabs_[data] = {pages.value(), size_bytes};
-    return data;
+    return slabs_.map(size_bytes);
 }
 
 status cuda_device::unmap_host(void *data, uint64_t size_bytes) {
-    slab unmapped;
-    {
-        const std::lock_guard lock(memory_mutex_);
-        const auto found = slabs_.find(data);
-        if (found == slabs_.end() || found->second.size_bytes != size_bytes) {
-            return {code::invalid_argument,
-                    fmt::format("unmap_host: no {} bytes at {} were mapped by this device", size_bytes, data)};
-        }
-        unmapped = found->second;
-        slabs_.erase(found);
-    }
-    status unregistered;
-    if (errors_.usable()) {
-        const relaxed_capture_scope relaxed(api_);
-        const current_device_scope current(api_, errors_, ordinal_);
-        unregistered = errors_.check(api_.host_unregister(data), "cudaHostUnregister",
-                                     [&] { return fmt::format("giving back {} bytes", size_bytes); });
-    }
-    unmap_pages(unmapped.pages);
-    return unregistered;
+    return slabs_.unmap(data, size_bytes);
+}
+
+uint64_t cuda_device::host_room_bytes() const {
+    return slabs_.room_bytes();
 }
 
 // ------------------------------------------------------------------------------------------------ streams --
@@ -278,7 +194,7 @@ status cuda_device::on_stream(stream_id stream, const Call &call) {
         return cuda_streams::refusal(stream);
     }
     if (cuda_streams::is_current_devices(stream)) {
-        const current_device_scope current(api_, errors_, ordinal_);
+        const current_device_scope current(context_);
         EBB_TRY(current.why());
         return call(handle);
     }
@@ -289,9 +205,8 @@ result<stream_id> cuda_device::create_stream(stream_role /*role*/) {
     if (!errors_.usable()) {
         return errors_.refusal();
     }
-    const relaxed_capture_scope relaxed(api_);
-    const current_device_scope current(api_, errors_, ordinal_);
-    EBB_TRY(current.why());
+    const allocation_scope scope(context_);
+    EBB_TRY(scope.why());
     cudaStream_t handle = nullptr;
     EBB_TRY(errors_.check(api_.stream_create_with_flags(&handle, cudaStreamNonBlocking), "cudaStreamCreateWithFlags",
                           [] { return std::string("creating a stream"); }));
@@ -353,9 +268,8 @@ result<event_id> cuda_device::create_event(event_kind kind) {
     if (!errors_.usable()) {
         return errors_.refusal();
     }
-    const relaxed_capture_scope relaxed(api_);
-    const current_device_scope current(api_, errors_, ordinal_);
-    EBB_TRY(current.why());
+    const allocation_scope scope(context_);
+    EBB_TRY(scope.why());
     cudaEvent_t handle = nullptr;
     const unsigned flags = kind == event_kind::timed ? cudaEventDefault : cudaEventDisableTiming;
     EBB_TRY(errors_.check(api_.event_create_with_flags(&handle, flags), "cudaEventCreateWithFlags",
@@ -508,9 +422,9 @@ status cuda_device::copy(stream_id stream, copy_direction direction, void *desti
 }
 
 // A call of CUDA costs a few microseconds, in which a link moves some hundred KiB: larger pieces hide their own calls.
-bool cuda_device::may_batch(stream_id stream, const copy_piece *pieces, uint32_t count) {
+bool cuda_device::may_batch(stream_id stream, const copy_piece *pieces, uint32_t count) const noexcept {
     constexpr uint64_t k_small_bytes = 1ULL << 20U;
-    if (count < 2 || !has_batch_.load(std::memory_order_relaxed) || cuda_streams::is_legacy(stream)) {
+    if (count < 2 || api_.memcpy_batch_async == nullptr || cuda_streams::is_legacy(stream)) {
         return false;
     }
     return std::all_of(pieces, pieces + count, [](const copy_piece &piece) {
@@ -572,9 +486,8 @@ status cuda_device::checksum(stream_id stream, const void *data, uint64_t size_b
         return {};
     }
     // The first launch of a kernel may load it, which another thread's capture forbids.
-    const relaxed_capture_scope relaxed(api_);
-    const current_device_scope current(api_, errors_, ordinal_);
-    EBB_TRY(current.why());
+    const allocation_scope scope(context_);
+    EBB_TRY(scope.why());
     return scratch_.launch(handle, data, size_bytes, accumulator);
 }
 

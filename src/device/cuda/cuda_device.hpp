@@ -10,25 +10,40 @@
 //   given back is forgotten. The same holds once the process has begun to exit.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
+#include <vector>
 
 #include "device/cuda/checksum_scratch.hpp"
 #include "device/cuda/cuda_api.hpp"
-#include "device/cuda/cuda_errors.hpp"
+#include "device/cuda/cuda_context.hpp"
 #include "device/cuda/cuda_events.hpp"
+#include "device/cuda/cuda_ranges.hpp"
 #include "device/cuda/cuda_streams.hpp"
+#include "device/cuda/device_blocks.hpp"
+#include "device/cuda/link_rates.hpp"
+#include "device/cuda/pinned_slabs.hpp"
 #include "device/device.hpp"
-#include "device/host/host_pages.hpp"
 
 namespace ebb {
 
 struct cuda_device_options {
-    std::string system_root = "/";  // where limits and NUMA nodes are read; tests give another
-    uint32_t prefault_threads = 0;  // 0: as many as help
+    bool calibrate = false;                      // measure the link before anything else
+    bool nvtx = false;                           // ranges for a profiler
+    std::string system_root = "/";               // where limits and NUMA nodes are read; tests give another
+    uint32_t prefault_threads = 0;               // 0: as many as help
+    uint64_t calibration_bytes = 128ULL << 20U;  // pinned for it, per direction
+};
+
+// What was found out about the device.
+struct cuda_device_statistics {
+    std::string model;      // "NVIDIA H200"
+    bool coherent = false;  // the GPU reads through the host's page tables (Grace): copying pays all the same
+    bool integrated = false;
+    bool copies_in_batches = false;
+    pinned_statistics pinned;
 };
 
 class cuda_device final : public device {
@@ -71,47 +86,44 @@ public:
 
     result<capture_id> capture_of(stream_id stream) override;
 
+    void begin_range(const char *what, const char *name, uint64_t size_bytes) noexcept override {
+        ranges_.begin(what, name, size_bytes);
+    }
+    void end_range() noexcept override { ranges_.end(); }
+
     // What CUDA calls a stream of ours or the caller's.
     [[nodiscard]] result<cudaStream_t> native_stream(stream_id stream) const;
+    [[nodiscard]] cuda_device_statistics statistics() const;
+    // What a user should be told once: found while the device was made.
+    [[nodiscard]] const std::vector<std::string> &notes() const noexcept { return notes_; }
 
 private:
-    cuda_device(const cuda_api &api, int32_t ordinal, const cuda_device_options &options)
-        : api_(api), options_(options), ordinal_(ordinal), errors_(api, ordinal) {}
+    cuda_device(const cuda_api &api, int32_t ordinal, const cuda_device_options &options);
     status open();
+    status find_out();
+    result<int> attribute(cudaDeviceAttr which);
+    void choose_chunk_size(int compute_capability_major);
     void give_back_all();
     // Runs call(cudaStream_t) where the stream may be used.
     template <class Call>
     status on_stream(stream_id stream, const Call &call);
     status check_timed(event_id event, const char *which);
-    [[nodiscard]] bool may_batch(stream_id stream, const copy_piece *pieces, uint32_t count);
+    [[nodiscard]] bool may_batch(stream_id stream, const copy_piece *pieces, uint32_t count) const noexcept;
     status copy_batch(cudaStream_t stream, copy_direction direction, const copy_piece *pieces, uint32_t count);
 
-    struct block {
-        void *base = nullptr;  // what CUDA gave
-        uint64_t size_bytes = 0;
-    };
-    struct slab {
-        host_pages pages;
-        uint64_t size_bytes = 0;
-    };
-    result<block> allocate(uint64_t size_bytes, uint64_t slack_bytes);
-    [[nodiscard]] status refused_device_memory(uint64_t size_bytes, const std::string &why);
-
-    const cuda_api &api_;
     const cuda_device_options options_;
-    const int32_t ordinal_;
     device_info info_;
-    mutable cuda_errors errors_;
+    std::string model_;
+    std::vector<std::string> notes_;
+    mutable cuda_context context_;
+    const cuda_api &api_ = context_.api;
+    cuda_errors &errors_ = context_.errors;
+    const cuda_ranges ranges_;
     cuda_streams streams_;
     cuda_events events_;
-    checksum_scratch scratch_{api_, errors_};
-    std::atomic<bool> has_batch_{false};
-
-    mutable std::mutex memory_mutex_;
-    mutable device_memory last_memory_;
-    uint64_t held_bytes_ = 0;
-    std::map<void *, block> blocks_;
-    std::map<void *, slab> slabs_;
+    mutable device_blocks blocks_{context_};
+    pinned_slabs slabs_;
+    checksum_scratch scratch_{context_};
 };
 
 }  // namespace ebb

@@ -1,6 +1,7 @@
 #include "device/host/host_pages.hpp"
 
 #include <fmt/core.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -68,7 +69,19 @@ int touch(char *data, uint64_t size_bytes) noexcept {
     return 0;
 }
 
-int touch_all(const host_pages &pages, uint32_t threads) {
+// False where the system refuses; the thread then stays where it is.
+bool run_on(const std::vector<int> &cpus) noexcept {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (const int cpu : cpus) {
+        if (cpu >= 0 && cpu < CPU_SETSIZE) {
+            CPU_SET(static_cast<size_t>(cpu), &set);
+        }
+    }
+    return sched_setaffinity(0, sizeof set, &set) == 0;
+}
+
+int touch_all(const host_pages &pages, uint32_t threads, const std::vector<int> &cpus) {
     if (threads == 0) {
         threads = std::clamp(std::thread::hardware_concurrency(), 1U, k_most_touch_threads);
     }
@@ -83,15 +96,22 @@ int touch_all(const host_pages &pages, uint32_t threads) {
             failure.store(refused, std::memory_order_relaxed);
         }
     };
+    // The calling thread does a share too, unless the touching threads have to be moved to CPUs: it stays where it is.
+    const uint64_t first_of_helpers = cpus.empty() ? share_bytes : 0;
     std::vector<std::thread> helpers;
-    for (uint64_t from = share_bytes; from < pages.size_bytes; from += share_bytes) {
+    for (uint64_t from = first_of_helpers; from < pages.size_bytes; from += share_bytes) {
         try {
-            helpers.emplace_back(touch_share, from);
+            helpers.emplace_back([&, from] {
+                static_cast<void>(cpus.empty() || run_on(cpus));
+                touch_share(from);
+            });
         } catch (const std::system_error &) {
             touch_share(from);  // no thread to be had: slower, not wrong
         }
     }
-    touch_share(0);
+    if (cpus.empty()) {
+        touch_share(0);
+    }
     for (std::thread &helper : helpers) {
         helper.join();
     }
@@ -115,7 +135,7 @@ uint64_t whole_pages(uint64_t size_bytes) noexcept {
     return (size_bytes + page - 1) / page * page;
 }
 
-result<host_pages> map_pages(uint64_t size_bytes, uint32_t threads) {
+result<host_pages> reserve_pages(uint64_t size_bytes) {
     // No address space is larger, and the sums below must not wrap.
     constexpr uint64_t k_absurd_bytes = 1ULL << 62U;
     if (size_bytes > k_absurd_bytes) {
@@ -126,9 +146,22 @@ result<host_pages> map_pages(uint64_t size_bytes, uint32_t threads) {
     if (pages.data == nullptr) {
         return refused(size_bytes, errno);
     }
-    if (const int reason = touch_all(pages, threads); reason != 0) {
-        unmap_pages(pages);
-        return refused(size_bytes, reason);
+    return pages;
+}
+
+status touch_pages(const host_pages &pages, uint32_t threads, const std::vector<int> &cpus) {
+    const int reason = touch_all(pages, threads, cpus);
+    return reason == 0 ? status{} : refused(pages.size_bytes, reason);
+}
+
+result<host_pages> map_pages(uint64_t size_bytes, uint32_t threads) {
+    result<host_pages> pages = reserve_pages(size_bytes);
+    if (!pages.ok()) {
+        return pages;
+    }
+    if (status touched = touch_pages(pages.value(), threads); !touched.ok()) {
+        unmap_pages(pages.value());
+        return touched;
     }
     return pages;
 }

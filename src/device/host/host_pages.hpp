@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/status.hpp"
 
@@ -16,7 +17,12 @@ struct host_pages {
 // Never below size_bytes; the largest uint64_t when that has no multiple of the page size above it.
 [[nodiscard]] uint64_t whole_pages(uint64_t size_bytes) noexcept;
 
-// Mapped and faulted in. threads 0: as many as help.
+// Addresses alone: no page is taken yet.
+result<host_pages> reserve_pages(uint64_t size_bytes);
+// Faults them in. threads 0: as many as help. Where CPUs are named, the threads that do it run on those, so that the
+// pages come from the memory beside them; where the system does not let them, anywhere.
+status touch_pages(const host_pages &pages, uint32_t threads, const std::vector<int> &cpus = {});
+// Both.
 result<host_pages> map_pages(uint64_t size_bytes, uint32_t threads);
 void unmap_pages(const host_pages &pages) noexcept;
 

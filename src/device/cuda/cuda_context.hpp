@@ -1,4 +1,4 @@
-// What a CUDA call needs of its thread, put back at the end of the scope.
+// What the parts of a CUDA device share, and what a CUDA call needs of its thread, put back at the end of a scope.
 #pragma once
 
 #include "base/status.hpp"
@@ -6,6 +6,14 @@
 #include "device/cuda/cuda_errors.hpp"
 
 namespace ebb {
+
+struct cuda_context {
+    cuda_context(const cuda_api &table, int32_t device) : api(table), ordinal(device), errors(table, device) {}
+
+    const cuda_api &api;
+    const int32_t ordinal;
+    cuda_errors errors;
+};
 
 // While a thread captures in the global mode, CUDA forbids every other thread what could disturb a capture (to ask an
 // event, to allocate), and a thread that does it spoils the capture. In the relaxed mode a thread may, and the capture
@@ -28,14 +36,13 @@ private:
     const bool exchanged_;
 };
 
-// The device is the thread's current one: for streams 0, 1 and 2, which mean the current device's, for kernels, and for
-// what is created.
+// The device is the thread's current one: for streams 0, 1 and 2, which mean the current device's, and for kernels.
 class current_device_scope {
 public:
-    current_device_scope(const cuda_api &api, cuda_errors &errors, int32_t ordinal)
-        : api_(api), pushed_(errors.check(api.push_device(ordinal), "cuCtxPushCurrent", [] {
-              return std::string("making the device current");
-          })) {}
+    explicit current_device_scope(cuda_context &context)
+        : api_(context.api),
+          pushed_(context.errors.check(context.api.push_device(context.ordinal), "cuCtxPushCurrent",
+                                       [] { return std::string("making the device current"); })) {}
     ~current_device_scope() {
         if (pushed_.ok()) {
             static_cast<void>(api_.pop_device());
@@ -49,6 +56,17 @@ public:
 private:
     const cuda_api &api_;
     const status pushed_;
+};
+
+// Both: for what creates, allocates or gives back.
+class allocation_scope {
+public:
+    explicit allocation_scope(cuda_context &context) : relaxed_(context.api), current_(context) {}
+    [[nodiscard]] const status &why() const noexcept { return current_.why(); }
+
+private:
+    const relaxed_capture_scope relaxed_;
+    const current_device_scope current_;
 };
 
 }  // namespace ebb
