@@ -142,8 +142,8 @@ enum { EBB_SWITCH_DEFAULT = 0, EBB_OFF = 1, EBB_ON = 2 };
  * docs/environment.md: field, then environment, then default. */
 typedef struct ebb_runtime_options {
     uint64_t struct_size;
-    const char *device;               /* "host", "null", "sim" (or "sim:key=value,...", see docs/devices.md) or "auto"
-                                         (default: the best that is present) */
+    const char *device;               /* "cuda", "host", "null", "sim" (or "sim:key=value,...", see docs/devices.md) or
+                                         "auto" (default: the GPU; "host" only where no NVIDIA driver is installed) */
     int32_t device_ordinal;           /* which device of that kind */
     uint32_t lanes;                   /* copy streams per direction, 1 to 8; default 1 */
     uint64_t device_budget_bytes;     /* target for kept activations + sources not given up + staging; default learned */
@@ -173,6 +173,10 @@ typedef struct ebb_runtime_options {
     uint64_t host_h2d_bytes_per_second;
     const char *record;               /* file that the recorded step is written to as JSON, once its times are measured, and
                                          at the latest at close; null: none */
+    /* The CUDA device only. */
+    ebb_switch calibrate;             /* measure the link's rates at create; default off */
+    ebb_switch nvtx;                  /* ranges for a profiler; default off */
+    const char *cuda_library;         /* file of the backend; null: libebb_cuda.so beside libebb */
 } ebb_runtime_options;
 
 /* ------------------------------------------------------------------------------------ runtime and steps -- */

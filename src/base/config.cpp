@@ -42,6 +42,9 @@ const std::array<member, k_option_count> k_members{
     &config::host_d2h_bytes_per_second,
     &config::host_h2d_bytes_per_second,
     &config::record,
+    &config::calibrate,
+    &config::nvtx,
+    &config::cuda_library,
 };
 
 std::array<option_row, k_option_count> make_table() {
@@ -50,16 +53,18 @@ std::array<option_row, k_option_count> make_table() {
     const std::vector<option_word> none;
     const std::vector<option_word> learned{{"auto", k_auto}};
     const std::vector<option_word> unlimited{{"none", k_auto}};
+    const std::vector<option_word> off_on{{"off", k_off}, {"on", k_on}, {"0", k_off}, {"1", k_on}};
     return {{
         {o::device,
          "device",
          "EBB_DEVICE",
          t::text,
          "auto",
-         {{"auto", 0}, {"host", 0}, {"null", 0}, {"sim", 0}},
+         {{"auto", 0}, {"cuda", 0}, {"host", 0}, {"null", 0}, {"sim", 0}},
          0,
          0,
-         "The device: auto takes the best that is present; null does nothing and measures Ebb's own cost; sim is a "
+         "The device: auto takes the GPU, and host only where no NVIDIA driver is installed; null does nothing and "
+         "measures Ebb's own cost; sim is a "
          "machine in "
          "virtual time, and takes settings as in sim:device_bytes=80G (docs/devices.md)."},
         {o::device_ordinal, "device_ordinal", "EBB_DEVICE_ORDINAL", t::count, "0", none, 0, k_max_i32,
@@ -104,14 +109,7 @@ std::array<option_row, k_option_count> make_table() {
          "Copies are cut into chunks of this size; auto takes the device's."},
         {o::sample_every, "sample_every", "EBB_SAMPLE_EVERY", t::count, "16", none, 1, k_max_u32,
          "Measure exposed time in one step of this many."},
-        {o::verify,
-         "verify",
-         "EBB_VERIFY",
-         t::toggle,
-         "off",
-         {{"off", k_off}, {"on", k_on}, {"0", k_off}, {"1", k_on}},
-         0,
-         0,
+        {o::verify, "verify", "EBB_VERIFY", t::toggle, "off", off_on, 0, 0,
          "Compare checksums taken at the offload, after the copy and after the reload."},
         {o::log_level,
          "log_level",
@@ -130,6 +128,12 @@ std::array<option_row, k_option_count> make_table() {
          unlimited, 1, k_max, "Host device: rate limit of copies to the device."},
         {o::record, "record", "EBB_RECORD", t::text, "none", none, 0, 0,
          "File that the recorded step is written to as JSON, for the program ebb; its times are measured for it."},
+        {o::calibrate, "calibrate", "EBB_CALIBRATE", t::toggle, "off", off_on, 0, 0,
+         "CUDA: measure the rates of the link when the runtime is created, instead of starting from what is usual."},
+        {o::nvtx, "nvtx", "EBB_NVTX", t::toggle, "off", off_on, 0, 0,
+         "CUDA: mark offloads, prefetches and waits as ranges for a profiler, in NVTX's domain ebb."},
+        {o::cuda_library, "cuda_library", "EBB_CUDA_LIBRARY", t::text, "auto", none, 0, 0,
+         "File of the CUDA backend; auto takes libebb_cuda.so from the folder that libebb lies in."},
     }};
 }
 
@@ -173,7 +177,11 @@ std::string allowed_values(const option_row &row) {
         case option_type::count:
             return fmt::format("{}{}a whole number, {}", text, joint, range);
         case option_type::text:
-            return row.words.empty() ? "a policy (docs/concepts.md)" : text;
+            if (!row.words.empty()) {
+                return text;
+            }
+            return row.id == option::policy ? "a policy (docs/concepts.md)"
+                                            : fmt::format("{}, or a file's path", row.default_text);
         case option_type::toggle:
         case option_type::word:
             return text;

@@ -37,8 +37,11 @@ enum class option : uint8_t {
     host_d2h_bytes_per_second,
     host_h2d_bytes_per_second,
     record,
+    calibrate,
+    nvtx,
+    cuda_library,
 };
-constexpr size_t k_option_count = 20;
+constexpr size_t k_option_count = 23;
 
 enum class option_type : uint8_t { text, count, bytes, rate, toggle, word };
 
@@ -106,6 +109,9 @@ struct config {
     uint64_t host_d2h_bytes_per_second = k_auto;  // auto: no limit
     uint64_t host_h2d_bytes_per_second = k_auto;
     std::string record = "none";  // a file
+    bool calibrate = false;
+    bool nvtx = false;
+    std::string cuda_library = "auto";  // or a file
 
     std::array<option_origin, k_option_count> origins{};
 

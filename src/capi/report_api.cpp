@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "capi/session.hpp"
+#include "device/registry.hpp"
 #include "observe/report.hpp"
 
 using namespace ebb;        // NOLINT(google-build-using-namespace): this file is the C ABI of that namespace
@@ -22,6 +25,11 @@ std::vector<std::string> names_without_pattern(ebb::runtime &core) {
         }
     }
     return names;
+}
+
+std::string cuda_library() {
+    const char *set = std::getenv("EBB_CUDA_LIBRARY");
+    return set == nullptr ? "" : set;
 }
 
 }  // namespace
@@ -50,19 +58,19 @@ ebb_status ebb_report_write(ebb_runtime *runtime, ebb_report_format format, ebb_
 
 const char *ebb_build_info(void) {
     // Built once: three functions return text, and none of them may fail.
-    static const std::string info = fmt::format("ebb {}.{}.{}, {} {}, {} ({}), devices host null sim",
-                                                EBB_VERSION_MAJOR, EBB_VERSION_MINOR, EBB_VERSION_PATCH,
+    static const std::string info =
+        fmt::format("ebb {}.{}.{}, {} {}, {} ({}), devices {}", EBB_VERSION_MAJOR, EBB_VERSION_MINOR, EBB_VERSION_PATCH,
 #if defined(__clang__)
-                                                "clang", __clang_major__,
+                    "clang", __clang_major__,
 #else
-                                                "gcc", __GNUC__,
+                    "gcc", __GNUC__,
 #endif
-                                                EBB_BUILD_TYPE[0] == '\0' ? "no build type" : EBB_BUILD_TYPE,
+                    EBB_BUILD_TYPE[0] == '\0' ? "no build type" : EBB_BUILD_TYPE,
 #if defined(__OPTIMIZE__)
-                                                "optimised"
+                    "optimised",
 #else
-                                                "not optimised"
+                    "not optimised",
 #endif
-    );
+                    device_names(cuda_library()));
     return info.c_str();
 }

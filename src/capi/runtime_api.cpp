@@ -15,8 +15,9 @@ namespace {
 
 constexpr size_t k_first_options = 176;
 constexpr size_t k_first_statistics = 288;
-static_assert(sizeof(ebb_runtime_options) == k_first_options + sizeof(const char *));  // record
-static_assert(sizeof(ebb_statistics) == k_first_statistics + 3 * sizeof(uint64_t));    // graphs and their memory
+static_assert(sizeof(ebb_runtime_options) == k_first_options + 2 * sizeof(const char *) +
+                                                 2 * sizeof(ebb_switch));  // record, calibrate, nvtx, cuda_library
+static_assert(sizeof(ebb_statistics) == k_first_statistics + 3 * sizeof(uint64_t));  // graphs and their memory
 
 void override_number(config_overrides &overrides, option o, uint64_t value) {
     if (value != 0) {
@@ -35,6 +36,9 @@ config_overrides explicit_fields(const ebb_runtime_options &o) {
     if (o.record != nullptr) {
         set.set(option::record, std::string(o.record));
     }
+    if (o.cuda_library != nullptr) {
+        set.set(option::cuda_library, std::string(o.cuda_library));
+    }
     override_number(set, option::device_ordinal, static_cast<uint64_t>(o.device_ordinal));
     override_number(set, option::lanes, o.lanes);
     override_number(set, option::device_budget_bytes, o.device_budget_bytes);
@@ -52,6 +56,8 @@ config_overrides explicit_fields(const ebb_runtime_options &o) {
     override_number(set, option::host_device_bytes, o.host_device_bytes);
     override_number(set, option::host_d2h_bytes_per_second, o.host_d2h_bytes_per_second);
     override_number(set, option::host_h2d_bytes_per_second, o.host_h2d_bytes_per_second);
+    override_number(set, option::calibrate, static_cast<uint64_t>(o.calibrate));
+    override_number(set, option::nvtx, static_cast<uint64_t>(o.nvtx));
     return set;
 }
 
@@ -84,8 +90,9 @@ status check_pointers(const ebb_runtime_options &o) {
         return {code::invalid_argument,
                 fmt::format("options->device_ordinal is {}, must not be negative", o.device_ordinal)};
     }
-    if (o.verify < 0 || o.log_level < 0) {
-        return {code::invalid_argument, "options->verify and options->log_level must not be negative"};
+    if (o.verify < 0 || o.log_level < 0 || o.calibrate < 0 || o.nvtx < 0) {
+        return {code::invalid_argument,
+                "options->verify, options->log_level, options->calibrate and options->nvtx must not be negative"};
     }
     // EBB_STAGING_BYTES is a cap; how large the block is only its owner knows.
     if (o.staging_memory != nullptr && o.staging_bytes == 0) {
@@ -96,6 +103,20 @@ status check_pointers(const ebb_runtime_options &o) {
         return {code::invalid_argument, "options->allocator needs both alloc and free"};
     }
     return {};
+}
+
+device_options wanted_device(const config &c, const logger &log) {
+    device_options wanted;
+    if (c.origins[static_cast<size_t>(option::host_device_bytes)] != option_origin::by_default) {
+        wanted.host_capacity_bytes = c.host_device_bytes;
+    }
+    wanted.host_d2h_bytes_per_second = c.host_d2h_bytes_per_second;
+    wanted.host_h2d_bytes_per_second = c.host_h2d_bytes_per_second;
+    wanted.calibrate = c.calibrate;
+    wanted.nvtx = c.nvtx;
+    wanted.cuda_library = c.cuda_library == "auto" ? std::string() : c.cuda_library;
+    wanted.log = &log;
+    return wanted;
 }
 
 result<ebb_runtime *> create(const ebb_runtime_options &o) {
@@ -110,13 +131,7 @@ result<ebb_runtime *> create(const ebb_runtime_options &o) {
     if (const result<policy> rules = policy::parse(c.policy, c.called(option::policy)); !rules.ok()) {
         return rules.why();
     }
-    device_options wanted;
-    if (c.origins[static_cast<size_t>(option::host_device_bytes)] != option_origin::by_default) {
-        wanted.host_capacity_bytes = c.host_device_bytes;
-    }
-    wanted.host_d2h_bytes_per_second = c.host_d2h_bytes_per_second;
-    wanted.host_h2d_bytes_per_second = c.host_h2d_bytes_per_second;
-    result<std::unique_ptr<device>> dev = make_device(c.device, c.device_ordinal, wanted);
+    result<std::unique_ptr<device>> dev = make_device(c.device, c.device_ordinal, wanted_device(c, log));
     if (!dev.ok()) {
         return dev.why();
     }

@@ -3,9 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "device/host/host_device.hpp"
 #include "device/host/host_limits.hpp"
+#include "device/module/automatic_device.hpp"
+#include "device/module/cuda_module_loader.hpp"
+#include "device/module/module_device.hpp"
 #include "device/sim/sim_device.hpp"
 #include "device/sim/sim_settings.hpp"
 
@@ -60,10 +64,63 @@ result<std::unique_ptr<device>> make_sim(std::string_view settings) {
     return std::unique_ptr<device>(std::make_unique<sim_device>(machine.value()));
 }
 
+result<std::unique_ptr<device>> make_cuda(const device_module &module, int32_t ordinal, const device_options &options) {
+    const module_options wanted{options.host_system_root.c_str(), options.host_prefault_threads, ordinal,
+                                options.calibrate ? 1 : 0, options.nvtx ? 1 : 0};
+    return module_device::make(module, "cuda", wanted, [&](const char *note) {
+        if (options.log != nullptr) {
+            options.log->write(log_level::warning, note);
+        }
+    });
+}
+
+result<std::unique_ptr<device>> make_cuda(int32_t ordinal, const device_options &options) {
+    const result<const device_module *> module = load_cuda_module(options.cuda_library);
+    if (!module.ok()) {
+        return status{module.why().code(), "device \"cuda\": " + module.why().text()};
+    }
+    EBB_TRY(check_driver(*module.value()));
+    return make_cuda(*module.value(), ordinal, options);
+}
+
+void say_once_that_there_is_no_gpu(const logger *log) {
+    static std::atomic<bool> said{false};
+    if (log != nullptr && !said.exchange(true)) {
+        log->write(
+            log_level::warning,
+            "device \"auto\": no NVIDIA driver is installed, so the host device is taken: copies run on the CPU; "
+            "set device to \"host\" where that is meant");
+    }
+}
+
+result<std::unique_ptr<device>> make_automatic(int32_t ordinal, const device_options &options) {
+    const result<const device_module *> module =
+        choose_automatic(load_cuda_module(options.cuda_library), nvidia_driver_is_installed);
+    if (!module.ok()) {
+        return module.why();
+    }
+    if (module.value() != nullptr) {
+        return make_cuda(*module.value(), ordinal, options);
+    }
+    EBB_TRY(check_only_ordinal("host", ordinal));
+    say_once_that_there_is_no_gpu(options.log);
+    return make_host(options);
+}
+
 }  // namespace
 
+std::string device_names(const std::string &cuda_library) {
+    return load_cuda_module(cuda_library).ok() ? "host null sim cuda" : "host null sim";
+}
+
 result<std::unique_ptr<device>> make_device(std::string_view name, int32_t ordinal, const device_options &options) {
-    if (name == "auto" || name == "host") {
+    if (name == "auto") {
+        return make_automatic(ordinal, options);
+    }
+    if (name == "cuda") {
+        return make_cuda(ordinal, options);
+    }
+    if (name == "host") {
         EBB_TRY(check_only_ordinal("host", ordinal));
         return make_host(options);
     }
@@ -78,7 +135,7 @@ result<std::unique_ptr<device>> make_device(std::string_view name, int32_t ordin
     }
     return status{
         code::invalid_argument,
-        fmt::format("device \"{}\": there is no such device; this build has \"host\", \"null\", \"sim\" (with "
+        fmt::format("device \"{}\": there is no such device; there are \"cuda\", \"host\", \"null\", \"sim\" (with "
                     "settings: \"sim:key=value,...\") and \"auto\"",
                     name)};
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/log.hpp"
 #include "device/device.hpp"
 #include "device/null/null_device.hpp"
 
@@ -22,10 +23,21 @@ struct device_options {
     uint32_t host_prefault_threads = 0;
 
     null_device_options null;
+
+    // The CUDA device.
+    bool calibrate = false;
+    bool nvtx = false;
+    std::string cuda_library;     // empty: beside this library
+    const logger *log = nullptr;  // what a user should be told while the device is made; null: nobody is told
 };
 
-// "host", "null", "sim", or "auto": the best that is present. Of a simulated machine what follows the name changes it:
+// "cuda", "host", "null", "sim", or "auto": the GPU, and the host device only where no NVIDIA driver is installed,
+// which is said once per process. Of a simulated machine what follows the name changes it:
 // "sim:device_bytes=80G,latency_ns=5000" (sim/sim_settings.hpp).
 result<std::unique_ptr<device>> make_device(std::string_view name, int32_t ordinal, const device_options &options);
+
+// The names of the devices that this process can make, "host null sim cuda": cuda where its backend is built in or can
+// be loaded.
+[[nodiscard]] std::string device_names(const std::string &cuda_library);
 
 }  // namespace ebb

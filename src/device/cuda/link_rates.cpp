@@ -133,12 +133,12 @@ result<uint64_t> link_probe::rate(copy_direction direction) {
     const relaxed_capture_scope relaxed(context_.api);
     EBB_TRY(context_.errors.check(context_.api.event_elapsed_time(&milliseconds, at.start, at.end),
                                   "cudaEventElapsedTime", measuring));
-    constexpr float k_ms_per_second = 1000;
+    constexpr double k_ms_per_second = 1000;
     if (milliseconds <= 0) {
         return uint64_t{0};
     }
-    return static_cast<uint64_t>(static_cast<double>(k_measured_copies * copy_bytes_) /
-                                 static_cast<double>(milliseconds / k_ms_per_second));
+    const auto bytes = static_cast<double>(k_measured_copies * copy_bytes_);
+    return static_cast<uint64_t>(bytes * k_ms_per_second / static_cast<double>(milliseconds));
 }
 
 void link_probe::give_back() {

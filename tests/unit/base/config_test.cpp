@@ -103,7 +103,10 @@ TEST(config, every_option_is_read_from_its_variable) {
                  "EBB_HOST_DEVICE_BYTES=512M",
                  "EBB_HOST_D2H_BYTES_PER_SECOND=12GB/s",
                  "EBB_HOST_H2D_BYTES_PER_SECOND=1.5GB/s",
-                 "EBB_RECORD=step.json"};
+                 "EBB_RECORD=step.json",
+                 "EBB_CALIBRATE=on",
+                 "EBB_NVTX=1",
+                 "EBB_CUDA_LIBRARY=/opt/libebb_cuda.so"};
     ASSERT_EQ(w.entries.size(), k_option_count);
     const result<config> resolved = w.resolve();
     ASSERT_TRUE(resolved.ok()) << resolved.why().text();
@@ -125,6 +128,9 @@ TEST(config, every_option_is_read_from_its_variable) {
     EXPECT_TRUE(c.verify);
     EXPECT_EQ(c.log_level, log_level::debug);
     EXPECT_EQ(c.record, "step.json");
+    EXPECT_TRUE(c.calibrate);
+    EXPECT_TRUE(c.nvtx);
+    EXPECT_EQ(c.cuda_library, "/opt/libebb_cuda.so");
     EXPECT_EQ(c.host_device_bytes, 512U << 20U);
     EXPECT_EQ(c.host_d2h_bytes_per_second, 12'000'000'000U);
     EXPECT_EQ(c.host_h2d_bytes_per_second, 1'500'000'000U);
@@ -139,7 +145,7 @@ TEST(config, a_malformed_variable_is_named_with_its_value_and_what_is_allowed) {
         resolve_with("EBB_PREFETCH_BYTES=deep").text(),
         "EBB_PREFETCH_BYTES is \"deep\"; allowed: auto, none, layer, or bytes, 1 or more (units B, K, M, G, T, KiB, "
         "MiB, GiB, TiB)");
-    EXPECT_EQ(resolve_with("EBB_DEVICE=gpu").text(), "EBB_DEVICE is \"gpu\"; allowed: auto, host, null, sim");
+    EXPECT_EQ(resolve_with("EBB_DEVICE=gpu").text(), "EBB_DEVICE is \"gpu\"; allowed: auto, cuda, host, null, sim");
 }
 
 TEST(config, values_out_of_range_and_of_the_wrong_kind_are_refused) {
@@ -169,7 +175,7 @@ TEST(config, a_malformed_field_is_named_as_the_field) {
     EXPECT_EQ(w.resolve().why().text(), "lanes is \"9\"; allowed: a whole number, 1 to 8");
     world text;
     text.overrides.set(option::device, std::string("tpu"));
-    EXPECT_EQ(text.resolve().why().text(), "device is \"tpu\"; allowed: auto, host, null, sim");
+    EXPECT_EQ(text.resolve().why().text(), "device is \"tpu\"; allowed: auto, cuda, host, null, sim");
     text.overrides.set(option::device, std::string("sim:device_bytes=80G"));
     EXPECT_EQ(text.resolve().value().device, "sim:device_bytes=80G");  // the device itself reads what follows
     text.overrides.set(option::device, std::string("simple:"));

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
+#include "device/module/cuda_module_loader.hpp"
 #include "fake_system.hpp"
 
 namespace ebb {
@@ -11,29 +15,56 @@ constexpr uint64_t k_mib = 1ULL << 20U;
 
 TEST(registry, makes_devices_by_name) {
     const device_options options;
-    for (const auto &[name, made_name] :
-         {std::pair{"host", "host"}, {"null", "null"}, {"sim", "sim"}, {"auto", "host"}}) {
+    for (const char *name : {"host", "null", "sim"}) {
         const auto made = make_device(name, 0, options);
         ASSERT_TRUE(made.ok()) << made.why().text();
-        EXPECT_EQ(made.value()->info().name, made_name);
+        EXPECT_EQ(made.value()->info().name, name);
         EXPECT_EQ(made.value()->info().type, memory_type::cpu);
         EXPECT_EQ(made.value()->info().ordinal, 0);
     }
 }
 
+TEST(registry, without_a_driver_automatic_is_the_host_device_and_says_so_once) {
+    if (nvidia_driver_is_installed()) {
+        GTEST_SKIP() << "an NVIDIA driver is installed";
+    }
+    std::vector<std::string> lines;
+    const logger log(
+        [](void *to, log_level, const char *line) { static_cast<std::vector<std::string> *>(to)->emplace_back(line); },
+        &lines, log_level::warning);
+    device_options options;
+    options.log = &log;
+    for (int i = 0; i < 2; ++i) {
+        const auto made = make_device("auto", 0, options);
+        ASSERT_TRUE(made.ok()) << made.why().text();
+        EXPECT_EQ(made.value()->info().name, "host");
+    }
+    ASSERT_EQ(lines.size(), 1U);
+    EXPECT_NE(lines[0].find("no NVIDIA driver is installed"), std::string::npos) << lines[0];
+}
+
+TEST(registry, without_a_driver_the_cuda_device_is_refused_with_what_to_do) {
+    if (nvidia_driver_is_installed()) {
+        GTEST_SKIP() << "an NVIDIA driver is installed";
+    }
+    const status why = make_device("cuda", 0, {}).why();
+    EXPECT_EQ(why.code(), code::unsupported) << why.text();
+    EXPECT_NE(why.text().find("\"host\""), std::string::npos) << why.text();
+}
+
 TEST(registry, an_unknown_name_is_answered_with_the_names) {
-    for (const char *name : {"", "Host", "cuda", "host ", "simulator", "host:sim", ":sim"}) {
+    for (const char *name : {"", "Host", "cuda:1", "host ", "simulator", "host:sim", ":sim"}) {
         const auto made = make_device(name, 0, {});
         ASSERT_FALSE(made.ok());
         EXPECT_EQ(made.why().code(), code::invalid_argument);
-        for (const char *part : {"\"host\"", "\"null\"", "\"sim\"", "\"auto\""}) {
+        for (const char *part : {"\"cuda\"", "\"host\"", "\"null\"", "\"sim\"", "\"auto\""}) {
             EXPECT_NE(made.why().text().find(part), std::string::npos) << made.why().text();
         }
     }
 }
 
 TEST(registry, there_is_one_device_of_a_kind) {
-    for (const char *name : {"host", "null", "sim", "auto"}) {
+    for (const char *name : {"host", "null", "sim"}) {
         for (const int32_t ordinal : {1, -1}) {
             EXPECT_EQ(make_device(name, ordinal, {}).why().code(), code::invalid_argument);
         }
@@ -106,7 +137,7 @@ TEST(registry, without_limits_the_host_device_has_one_gib) {
     fake_system system;
     device_options options;
     options.host_system_root = system.root();
-    EXPECT_EQ(make_device("auto", 0, options).value()->memory().capacity_bytes, 1024 * k_mib);
+    EXPECT_EQ(make_device("host", 0, options).value()->memory().capacity_bytes, 1024 * k_mib);
 }
 
 }  // namespace

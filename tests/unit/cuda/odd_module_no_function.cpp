@@ -1,0 +1,4 @@
+// A library that is no backend at all.
+extern "C" int something_else() {
+    return 0;
+}
