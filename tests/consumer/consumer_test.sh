@@ -3,7 +3,8 @@
 #   HOW      find_package (installed to a prefix with a space) or add_subdirectory
 #   LINKAGE  shared or static
 #   BUILD    this project's own build, installed for find_package shared; static is configured and built here
-# CC, CXX and EBB_LAUNCHER name the compilers and, if there is one, the compiler cache.
+# CC, CXX and EBB_LAUNCHER name the compilers and, if there is one, the compiler cache. EBB_WITH_CUDA is 1 where the CUDA
+# backend is built.
 set -eu
 how=$1
 linkage=$2
@@ -43,7 +44,12 @@ install_ebb() {
 case $how in
     find_package)
         install_ebb "$@"
-        cmake -S "$source/tests/consumer/find_package" -B "$work/build" "$@" "-DCMAKE_PREFIX_PATH=$work/moved prefix"
+        component=
+        if [ "$EBB_WITH_CUDA" = 1 ]; then
+            component=cuda
+        fi
+        cmake -S "$source/tests/consumer/find_package" -B "$work/build" "$@" "-DCMAKE_PREFIX_PATH=$work/moved prefix" \
+            "-DEBB_COMPONENT=$component"
         ;;
     add_subdirectory)
         cmake -S "$source/tests/consumer/add_subdirectory" -B "$work/build" "$@" "-DEBB_SOURCE=$source" \
@@ -52,7 +58,18 @@ case $how in
     *) echo "how is $how; give find_package or add_subdirectory" >&2; exit 2 ;;
 esac
 cmake --build "$work/build" --target consumer
-"$work/build/consumer"
+"$work/build/consumer" >"$work/output.txt"
+cat "$work/output.txt"
+
+# The backend is found where it was put, and nowhere is what was not built.
+case "$(cat "$work/output.txt")" in
+    *" cuda") has_cuda=1 ;;
+    *) has_cuda=0 ;;
+esac
+if [ "$has_cuda" != "$EBB_WITH_CUDA" ]; then
+    echo "the library's devices are not those that were built (EBB_WITH_CUDA=$EBB_WITH_CUDA)" >&2
+    exit 1
+fi
 
 # The linkage that was asked for is the one that was built.
 if ldd "$work/build/consumer" | grep -q 'libebb\.so'; then

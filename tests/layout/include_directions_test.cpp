@@ -89,6 +89,17 @@ std::string fault_of(const std::string &layer, const include &inc) {
     return inc.quoted ? "quoted includes start at src/ or include/" : "";
 }
 
+// CUDA and what includes it stay in one folder, which libebb is not linked with. Empty when nothing is wrong.
+std::string cuda_fault_of(const std::string &path_in_src, const include &inc) {
+    static const std::vector<std::string> starts{"cuda", "device/cuda/", "nvtx3/", "nccl", "cublas", "cudnn", "cupti"};
+    for (const std::string &start : starts) {
+        if (inc.path.compare(0, start.size(), start) == 0 && path_in_src.compare(0, 12, "device/cuda/") != 0) {
+            return "CUDA belongs in src/device/cuda";
+        }
+    }
+    return "";
+}
+
 std::vector<std::string> faults_in(const std::string &layer, const std::string &text) {
     std::vector<std::string> faults;
     for (const include &inc : includes_of(text)) {
@@ -107,7 +118,7 @@ std::string read(const fs::path &path) {
 
 bool is_source(const fs::path &path) {
     const std::string extension = path.extension().string();
-    return extension == ".cpp" || extension == ".hpp" || extension == ".h" || extension == ".c";
+    return extension == ".cpp" || extension == ".hpp" || extension == ".h" || extension == ".c" || extension == ".cu";
 }
 
 TEST(include_directions, hold_in_every_source) {
@@ -122,6 +133,10 @@ TEST(include_directions, hold_in_every_source) {
         ASSERT_EQ(k_may_include.count(layer), 1U) << relative << " is in no layer";
         for (const std::string &fault : faults_in(layer, read(entry.path()))) {
             ADD_FAILURE() << "src/" << relative.string() << " includes " << fault;
+        }
+        for (const include &inc : includes_of(read(entry.path()))) {
+            const std::string fault = cuda_fault_of(relative.string(), inc);
+            EXPECT_TRUE(fault.empty()) << "src/" << relative.string() << " includes " << inc.path << ": " << fault;
         }
         ++files;
     }
@@ -140,6 +155,17 @@ TEST(include_directions, a_layer_includes_only_what_is_below) {
     EXPECT_EQ(faults_in("memory", "#include \"staging.hpp\"\n").size(), 1U);
     EXPECT_EQ(faults_in("memory", "#include <memory/staging.hpp>\n").size(), 1U);
     EXPECT_TRUE(faults_in("runtime", "#include <memory>\n#include <vector>\n").empty());
+}
+
+TEST(include_directions, cuda_stays_in_its_folder) {
+    for (const char *header : {"cuda_runtime_api.h", "cuda.h", "nvtx3/nvToolsExt.h", "nccl.h"}) {
+        EXPECT_NE(cuda_fault_of("device/registry.cpp", {header, false}), "") << header;
+        EXPECT_EQ(cuda_fault_of("device/cuda/cuda_device.cpp", {header, false}), "") << header;
+    }
+    EXPECT_NE(cuda_fault_of("device/module/module_device.cpp", {"device/cuda/cuda_device.hpp", true}), "");
+    EXPECT_NE(cuda_fault_of("capi/runtime_api.cpp", {"device/cuda/cuda_api.hpp", true}), "");
+    EXPECT_EQ(cuda_fault_of("device/registry.cpp", {"device/module/cuda_module_loader.hpp", true}), "");
+    EXPECT_EQ(cuda_fault_of("device/cuda/kernels.cu", {"device/checksum_parts.hpp", true}), "");
 }
 
 TEST(include_directions, the_core_is_deterministic) {

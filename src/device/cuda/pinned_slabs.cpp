@@ -30,10 +30,12 @@ bool is_wsl(const std::string &system_root) {
 pinned_slabs::pinned_slabs(cuda_context &context, std::string system_root, uint32_t prefault_threads)
     : context_(context), system_root_(std::move(system_root)), prefault_threads_(prefault_threads) {}
 
+// What give_back_all did not come to: on a device that is lost or in a process that ends nothing writes to the pages
+// any more, else they stay.
 pinned_slabs::~pinned_slabs() {
     for (const auto &[data, mapped] : slabs_) {
-        if (mapped.pages.data != nullptr) {
-            unmap_pages(mapped.pages);
+        if (!context_.errors.usable()) {
+            unmap_own(mapped);
         }
     }
 }
@@ -245,13 +247,19 @@ status pinned_slabs::unmap(void *data, uint64_t size_bytes) {
         const allocation_scope scope(context_);
         given_back = scope.why().ok() ? give_back(data, unmapped) : scope.why();
     }
-    // Pages that CUDA has not let go of stay: the GPU may still write to them. When the device is lost, it does not.
-    if (unmapped.pages.data != nullptr && (given_back.ok() || !context_.errors.usable())) {
-        unmap_pages(unmapped.pages);
+    if (given_back.ok() || !context_.errors.usable()) {
+        unmap_own(unmapped);
     }
     return given_back;
 }
 
+void pinned_slabs::unmap_own(const slab &unmapped) noexcept {
+    if (unmapped.pages.data != nullptr) {
+        unmap_pages(unmapped.pages);
+    }
+}
+
+// Pages that CUDA does not let go of stay: the GPU may still write to them. When the device is lost, it does not.
 status pinned_slabs::give_back(void *data, const slab &mapped) {
     const auto what = [&] { return fmt::format("giving back {} bytes of pinned memory", mapped.size_bytes); };
     return mapped.allocation != nullptr
@@ -261,8 +269,11 @@ status pinned_slabs::give_back(void *data, const slab &mapped) {
 
 void pinned_slabs::give_back_all() {
     for (const auto &[data, mapped] : slabs_) {
-        static_cast<void>(give_back(data, mapped));
+        if (give_back(data, mapped).ok() || !context_.errors.usable()) {
+            unmap_own(mapped);
+        }
     }
+    slabs_.clear();
 }
 
 }  // namespace ebb

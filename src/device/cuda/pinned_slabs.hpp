@@ -56,6 +56,7 @@ private:
     result<slab> take_pages(uint64_t size_bytes, void *&data);
     result<slab> allocate(uint64_t size_bytes, void *&data);
     status give_back(void *data, const slab &mapped);
+    static void unmap_own(const slab &unmapped) noexcept;
     [[nodiscard]] uint64_t far_bytes(const void *data, uint64_t size_bytes) const;
     status refused(cudaError_t error, const char *function, uint64_t size_bytes);
 

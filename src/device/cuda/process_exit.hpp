@@ -3,9 +3,15 @@
 // late.
 #pragma once
 
+#include <atomic>
+
 namespace ebb {
 
-[[nodiscard]] bool process_exit_began() noexcept;
+inline std::atomic<bool> process_exit_flag{false};
+
+[[nodiscard]] inline bool process_exit_began() noexcept {
+    return process_exit_flag.load(std::memory_order_relaxed);
+}
 
 // Once per process, after the first CUDA call: what is registered later with the C library runs earlier at exit, so the
 // flag is up before the CUDA runtime takes itself down.

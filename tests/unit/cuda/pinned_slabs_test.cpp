@@ -22,7 +22,13 @@ constexpr uint64_t k_mib = 1ULL << 20U;
 
 class pinned_slabs_of : public ::testing::Test {
 protected:
+    void TearDown() override {
+        if (slabs_ != nullptr) {
+            slabs_->give_back_all();
+        }
+    }
     pinned_slabs &open() {
+        TearDown();
         slabs_ = std::make_unique<pinned_slabs>(context_, system_.root(), 2);
         const status opened = slabs_->open();
         EXPECT_TRUE(opened.ok()) << opened.text();
