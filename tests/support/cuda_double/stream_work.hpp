@@ -1,0 +1,28 @@
+// One piece of work of a stream, or node of a graph: what it does, and which memory it reads and writes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace ebb::test {
+
+struct memory_access {
+    uintptr_t first = 0;
+    uintptr_t end = 0;
+    bool writes = false;
+    uint64_t block = 0;  // serial of the allocation it lies in
+
+    [[nodiscard]] bool conflicts(const memory_access &other) const {
+        return block == other.block && first < other.end && other.first < end && (writes || other.writes);
+    }
+};
+
+struct stream_work {
+    std::string what;
+    std::function<void()> run;
+    std::vector<memory_access> accesses;
+};
+
+}  // namespace ebb::test
