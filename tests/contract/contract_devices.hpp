@@ -18,6 +18,11 @@
 #include "device/sim/sim_device.hpp"
 #include "device/trace/trace_device.hpp"
 
+#ifdef EBB_HAVE_CUDA
+#include "cuda_double/checked_cuda.hpp"
+#include "device/cuda/cuda_device.hpp"
+#endif
+
 namespace ebb {
 
 // A device and what it stands on, outermost last.
@@ -25,7 +30,10 @@ class device_stack {
 public:
     template <class Device, class... Arguments>
     Device &add(Arguments &&...arguments) {
-        auto made = std::make_unique<Device>(std::forward<Arguments>(arguments)...);
+        return put(std::make_unique<Device>(std::forward<Arguments>(arguments)...));
+    }
+    template <class Device>
+    Device &put(std::unique_ptr<Device> made) {
         Device &added = *made;
         devices_.push_back(std::move(made));
         return added;
@@ -45,6 +53,8 @@ public:
     // Keeps a stream from going on until the function that this gives back is called. Empty where streams have nothing
     // to be kept from.
     std::function<std::function<void()>(stream_id)> block;
+    // What the devices stand on, if that is none.
+    std::shared_ptr<void> ground;
 
 private:
     std::vector<std::unique_ptr<device>> devices_;
@@ -133,6 +143,37 @@ inline contract_case contract_case_on_sim(std::string name, std::optional<uint64
     return sim;
 }
 
+#ifdef EBB_HAVE_CUDA
+// The CUDA backend, on a double of the CUDA runtime.
+inline device_stack cuda_on_double(test::cuda_double_options options) {
+    options.capacity_bytes = k_contract_capacity_bytes;
+    device_stack stack;
+    auto cuda = std::make_shared<test::checked_cuda>(options);
+    result<std::unique_ptr<cuda_device>> made = cuda_device::make(cuda->api(), 0, {});
+    EXPECT_TRUE(made.ok()) << made.why().text();
+    cuda_device &added = stack.put(std::move(made).value());
+    stack.ground = cuda;
+    stack.block = [&added, double_ = cuda.get()](stream_id stream) {
+        auto opened = std::make_shared<std::promise<void>>();
+        EXPECT_EQ(
+            double_->launch_function(added.native_stream(stream).value(), [opened] { opened->get_future().wait(); }),
+            cudaSuccess);
+        return std::function<void()>([opened] { opened->set_value(); });
+    };
+    return stack;
+}
+
+inline contract_case contract_case_on_cuda(std::string name, const test::cuda_double_options &options) {
+    contract_case cuda;
+    cuda.name = std::move(name);
+    cuda.make = [options] { return cuda_on_double(options); };
+    cuda.heap_allocations_per_block = 1;
+    // What could be a cudaStream_t is taken for one: CUDA has no way to ask.
+    cuda.bad_streams = {3, 12345, 4097, ~uint64_t{0}, uint64_t{0xEB} << 56U, uint64_t{1} << 60U};
+    return cuda;
+}
+#endif
+
 inline std::vector<contract_case> contract_cases() {
     contract_case host = contract_case_on_host("host", [] {
         device_stack stack;
@@ -168,7 +209,18 @@ inline std::vector<contract_case> contract_cases() {
     null.knows_events = false;
     contract_case checking = contract_case_on_sim("sim_checking", 5);
     checking.warms_up = false;  // what lies where is a map
-    return {host, null, fault, trace, contract_case_on_sim("sim", std::nullopt), checking};
+    std::vector<contract_case> cases = {host, null, fault, trace, contract_case_on_sim("sim", std::nullopt), checking};
+#ifdef EBB_HAVE_CUDA
+    test::cuda_double_options coherent;  // where CUDA itself allocates pinned memory
+    coherent.attributes = {{cudaDevAttrPageableMemoryAccess, 1},
+                           {cudaDevAttrPageableMemoryAccessUsesHostPageTables, 1}};
+    test::cuda_double_options older;
+    older.has_batches = false;
+    cases.push_back(contract_case_on_cuda("cuda", {}));
+    cases.push_back(contract_case_on_cuda("cuda_coherent", coherent));
+    cases.push_back(contract_case_on_cuda("cuda_without_batches", older));
+#endif
+    return cases;
 }
 
 inline std::vector<contract_case> contract_cases_that_warm_up() {

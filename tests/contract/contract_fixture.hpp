@@ -2,10 +2,13 @@
 // Only pinned memory is touched by the host, so that a real GPU can be tested as well.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <random>
 #include <vector>
 
@@ -73,6 +76,16 @@ protected:
             std::memcpy(data + at, &word, std::min<uint64_t>(sizeof word, size_bytes - at));
         }
     }
+    // Where checksums may go: memory that the device reaches. On a device whose memory is not real, some of the test's.
+    uint64_t *new_sums(size_t count, uint64_t start) {
+        if (!moves_bytes()) {
+            sums_.emplace_back(count, start);
+            return sums_.back().data();
+        }
+        auto *sums = reinterpret_cast<uint64_t *>(new_host_memory(count * sizeof(uint64_t)));
+        std::fill(sums, sums + count, start);
+        return sums;
+    }
     // Where bytes do not move there is nothing to compare.
     [[nodiscard]] bool same(const void *a, const void *b, uint64_t size_bytes) const {
         return !moves_bytes() || std::memcmp(a, b, size_bytes) == 0;
@@ -113,6 +126,7 @@ private:
     std::vector<event_id> events_;
     std::vector<held_memory> device_memory_;
     std::vector<held_memory> host_memory_;
+    std::deque<std::vector<uint64_t>> sums_;
 };
 
 }  // namespace ebb

@@ -22,7 +22,7 @@ protected:
             check(dev().record_event(event_, in_));
             check(dev().wait_event(out_, event_));
             check(dev().copy(out_, copy_direction::d2h, back_, there_, k_bytes));
-            check(dev().checksum(out_, back_, k_bytes, &sum_));
+            check(dev().checksum(out_, back_, k_bytes, sum_));
             check(dev().record_event(timed_, out_));
             check(dev().wait_event(in_, timed_));
             check(dev().event_done(timed_).why());
@@ -42,7 +42,7 @@ protected:
     unsigned char *there_ = new_device_memory(k_bytes);
     unsigned char *here_ = new_host_memory(k_bytes);
     unsigned char *back_ = new_host_memory(k_bytes);
-    uint64_t sum_ = 0;
+    uint64_t *sum_ = new_sums(1, 0);
 };
 
 TEST_P(hot_path_contract, allocates_nothing_once_warm) {

@@ -85,13 +85,13 @@ TEST_P(stream_contract, numbers_that_are_no_streams_are_refused_by_every_call_an
     ok(dev().record_event(event, new_stream()));
     unsigned char *there = new_device_memory(64);
     const unsigned char *source = new_filled(64, 5);
-    uint64_t sum = 0;
+    uint64_t *sum = new_sums(1, 0);
     for (const uint64_t number : GetParam().bad_streams) {
         const stream_id bad{number};
         for (const status &answer :
              {dev().check_stream(bad), dev().record_event(event, bad), dev().wait_event(bad, event),
               dev().copy(bad, copy_direction::h2d, there, source, 64),
-              dev().copy(bad, copy_direction::h2d, there, source, 0), dev().checksum(bad, source, 64, &sum),
+              dev().copy(bad, copy_direction::h2d, there, source, 0), dev().checksum(bad, source, 64, sum),
               dev().destroy_stream(bad)}) {
             refused(answer, code::invalid_argument);
             EXPECT_NE(answer.text().find(std::to_string(number)), std::string::npos) << answer.text();

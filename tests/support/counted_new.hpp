@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <new>
 
+#include "uncounted.hpp"
+
 namespace ebb::test {
 
 inline std::atomic<uint64_t> allocation_count{0};
@@ -23,7 +25,9 @@ public:
 };
 
 inline void *counted_allocation(std::size_t size_bytes, std::size_t alignment) noexcept {
-    allocation_count.fetch_add(1, std::memory_order_relaxed);
+    if (uncounted_depth == 0) {
+        allocation_count.fetch_add(1, std::memory_order_relaxed);
+    }
     if (allocations_left == 0) {
         return nullptr;
     }

@@ -207,6 +207,7 @@ cudaError_t memcpy_batch_async(void *const *destinations, const void *const *sou
 }
 cudaError_t launch_checksum(cudaStream_t stream, const void *data, uint64_t size_bytes, uint64_t *accumulator,
                             void *scratch) {
+    const uncounted allocations;
     std::vector<double_core::kernel_range> ranges = {{accumulator, sizeof *accumulator, true},
                                                      {scratch, k_checksum_scratch_bytes, true}};
     if (size_bytes > 0) {

@@ -104,19 +104,21 @@ cudaError_t double_core::device_in_use(call & /*c*/, int ordinal, int *in_use) c
     return error;
 }
 
-cudaError_t double_core::device_get_attribute(call & /*c*/, int *value, cudaDeviceAttr attribute, int ordinal) {
+int double_core::attribute(cudaDeviceAttr which) const {
+    if (const auto given = options_.attributes.find(which); given != options_.attributes.end()) {
+        return given->second;
+    }
+    return usual_attributes().at(which);
+}
+
+cudaError_t double_core::device_get_attribute(call & /*c*/, int *value, cudaDeviceAttr which, int ordinal) {
     if (const cudaError_t error = check_ordinal(ordinal); error != cudaSuccess) {
         return error;
     }
-    if (const auto given = options_.attributes.find(attribute); given != options_.attributes.end()) {
-        *value = given->second;
-        return cudaSuccess;
-    }
-    const auto usual = usual_attributes().find(attribute);
-    if (usual == usual_attributes().end()) {
+    if (options_.attributes.count(which) == 0 && usual_attributes().count(which) == 0) {
         return cudaErrorInvalidValue;
     }
-    *value = usual->second;
+    *value = attribute(which);
     return cudaSuccess;
 }
 

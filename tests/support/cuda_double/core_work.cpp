@@ -75,6 +75,14 @@ cudaError_t double_core::check_range(const call &c, const void *data, uint64_t s
                    cudaErrorInvalidValue);
 }
 
+// Where the GPU reads through the host's page tables, registering takes pages and does not pin them.
+memory_place double_core::place_of(const memory_block *block) const {
+    if (block == nullptr || (block->registered && attribute(cudaDevAttrPageableMemoryAccessUsesHostPageTables) != 0)) {
+        return memory_place::pageable;
+    }
+    return block->place;
+}
+
 cudaError_t double_core::check_copy(call &c, void *destination, const void *source, size_t size_bytes,
                                     cudaMemcpyKind kind, checked_copy *copy) {
     memory_block *to = nullptr;
@@ -85,8 +93,8 @@ cudaError_t double_core::check_copy(call &c, void *destination, const void *sour
     if (const cudaError_t error = check_range(c, source, size_bytes, &from); error != cudaSuccess) {
         return error;
     }
-    copy->destination = to == nullptr ? memory_place::pageable : to->place;
-    copy->source = from == nullptr ? memory_place::pageable : from->place;
+    copy->destination = place_of(to);
+    copy->source = place_of(from);
     if (!fits(kind, copy->destination, copy->source)) {
         return misused(c, cuda_rule::copy_direction_fits,
                        fmt::format("{} bytes from {} to {} are no copy of kind {}", size_bytes, source, destination,
@@ -259,7 +267,7 @@ cudaError_t double_core::check_kernel(call &c, const double_stream &stream, cons
         if (const cudaError_t error = check_range(c, range.data, range.size_bytes, &block); error != cudaSuccess) {
             return error;
         }
-        if (block == nullptr) {
+        if (block == nullptr && attribute(cudaDevAttrPageableMemoryAccess) == 0) {
             return misused(c, cuda_rule::kernel_memory_is_reachable,
                            fmt::format("{}: {} is not memory of the device, nor pinned", what, range.data),
                            cudaErrorInvalidValue);

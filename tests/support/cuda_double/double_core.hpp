@@ -22,6 +22,7 @@
 #include "cuda_double/memory_map.hpp"
 #include "cuda_double/misuse_log.hpp"
 #include "device/host/host_stream.hpp"
+#include "uncounted.hpp"
 
 namespace ebb::test {
 
@@ -86,6 +87,7 @@ public:
 
     template <class Body>
     cudaError_t call_of_backend(cuda_call which, const Body &body) {
+        const uncounted allocations;
         std::unique_lock lock(mutex_);
         call c{name_of(which), cuda_caller::backend, this_thread(), lock};
         std::optional<cudaError_t> refused = before_backend_call(c, which);
@@ -107,7 +109,7 @@ public:
     cudaError_t push_device(call &c, int ordinal);
     cudaError_t pop_device(call &c);
     cudaError_t device_in_use(call &c, int ordinal, int *in_use) const;
-    cudaError_t device_get_attribute(call &c, int *value, cudaDeviceAttr attribute, int ordinal);
+    cudaError_t device_get_attribute(call &c, int *value, cudaDeviceAttr which, int ordinal);
     cudaError_t check_ordinal(int ordinal) const;
     cudaError_t device_synchronize(call &c);
 
@@ -184,6 +186,8 @@ private:
     cudaError_t misused(const call &c, cuda_rule rule, const std::string &text, cudaError_t error);
     double_device &device(int ordinal) { return devices_[static_cast<size_t>(ordinal)]; }
     cudaError_t driver_error() const;
+    [[nodiscard]] int attribute(cudaDeviceAttr which) const;
+    [[nodiscard]] memory_place place_of(const memory_block *block) const;
 
     // Streams by handle; null where there is none.
     double_stream *find_stream(call &c, cudaStream_t handle);

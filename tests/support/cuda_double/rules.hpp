@@ -83,6 +83,9 @@ namespace ebb::test {
     X(registered_once, "error, misuse",                                                                                \
       "A host range is registered once at a time and unregistered once",                                               \
       "RT Memory Management, cudaHostRegister, cudaHostUnregister")                                                    \
+    X(registering_may_pin_nothing, "misuse",                                                                           \
+      "Where the GPU reads through the host's page tables, registered memory is not pinned, only allocated memory is", \
+      "RT Memory Management, cudaHostRegister")                                                                        \
     X(no_write_combined_memory, "misuse",                                                                              \
       "Memory that the CPU reads is not write-combined",                                                               \
       "RT Memory Management, cudaHostAlloc")                                                                           \

@@ -178,6 +178,32 @@ TEST_F(cuda_rules, registered_once) {
     ok(api().free_host(allocated));
 }
 
+class cuda_rules_on_host_page_tables : public cuda_program {
+protected:
+    cuda_rules_on_host_page_tables() : cuda_program(coherent()) {}
+
+private:
+    static cuda_double_options coherent() {
+        cuda_double_options options;
+        options.attributes[cudaDevAttrPageableMemoryAccess] = 1;
+        options.attributes[cudaDevAttrPageableMemoryAccessUsesHostPageTables] = 1;
+        return options;
+    }
+};
+
+TEST_F(cuda_rules_on_host_page_tables, registering_may_pin_nothing) {
+    const cudaStream_t on = stream();
+    uint64_t *there = device_memory();
+    std::vector<uint64_t> own(k_bytes / sizeof(uint64_t));
+    ok(api().host_register(own.data(), k_bytes, cudaHostRegisterPortable));
+    ok(api().memcpy_async(own.data(), there, k_bytes, cudaMemcpyDeviceToHost, on));
+    broke(cuda_rule::pageable_destination_blocks);
+    ok(api().host_unregister(own.data()));
+    ok(api().memcpy_async(pinned_memory(), there, k_bytes, cudaMemcpyDeviceToHost, on));
+    ok(user().launch_fill(on, own.data(), k_bytes, 1));  // kernels reach all memory
+    ok(user().stream_synchronize(on));
+}
+
 TEST_F(cuda_rules, no_write_combined_memory) {
     void *here = nullptr;
     ok(api().host_alloc(&here, k_bytes, cudaHostAllocWriteCombined));
