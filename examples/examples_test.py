@@ -22,10 +22,15 @@ SMALL = ["--layers=8", "--width=32", "--heads=2", "--ffn=64", "--sequence=64", "
 MODES = ["keep", "recompute", "offload-sync", "offload-lhs", "offload-pipelined", "offload-auto"]
 
 
-def run(program, *arguments):
+def run(program, *arguments, **variables):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("EBB_")}
+    environment.update(variables)
     return subprocess.run([os.path.join(PROGRAMS, program), *arguments], capture_output=True, text=True,
                           env=environment, check=False)
+
+
+def unindented(code):
+    return "".join(line.strip() + "\n" for line in code.splitlines())
 
 
 def train(*arguments):
@@ -41,6 +46,16 @@ class TestCase(unittest.TestCase):
         self.assertEqual(result.returncode, status, result.stdout + result.stderr)
         for text in texts:
             self.assertIn(text, result.stderr)
+
+    def loop_compares(self, device):
+        text = self.succeeds(run("custom_loop", "--device", device, "--steps", "4")).stdout
+        self.assertIn("the losses are the same, bit for bit", text)
+        rows = [line for line in text.splitlines() if "computed again" in line]
+        self.assertEqual(len(rows), 2, text)
+        self.assertIn("offloaded 0, computed again 0;", rows[0])
+        self.assertNotIn("offloaded 0,", rows[1])
+        self.assertNotIn("computed again 0;", rows[1])
+        self.assertNotIn(" 0 KiB copied", rows[1])
 
     def trained(self, *arguments):
         return json.loads(self.succeeds(train("--json", *arguments)).stdout)
@@ -58,15 +73,20 @@ class small_programs(TestCase):
             readme = file.read()
         self.assertIn("```c\n" + textwrap.dedent(shown) + "```\n", readme)
 
+    def test_cuda_page_shows_what_is_compiled(self):
+        sources = ""
+        for name in ["custom_loop/custom_loop.c", "custom_loop/cuda_loop_device.cu", "nccl_overlap.cu"]:
+            with open(os.path.join(ROOT, "examples", name), encoding="utf-8") as file:
+                sources += file.read()
+        with open(os.path.join(ROOT, "docs", "custom_cuda_loop.md"), encoding="utf-8") as file:
+            blocks = file.read().split("```")[1::2]
+        self.assertGreater(len(blocks), 2)
+        for block in blocks:
+            code = block.split("\n", 1)[1]
+            self.assertIn(unindented(code), unindented(sources))
+
     def test_custom_loop_offloads_recomputes_and_compares(self):
-        text = self.succeeds(run("custom_loop", "--device", "host", "--steps", "4")).stdout
-        self.assertIn("the losses are the same, bit for bit", text)
-        rows = [line for line in text.splitlines() if "computed again" in line]
-        self.assertEqual(len(rows), 2, text)
-        self.assertIn("offloaded 0, computed again 0;", rows[0])
-        self.assertNotIn("offloaded 0,", rows[1])
-        self.assertNotIn("computed again 0;", rows[1])
-        self.assertNotIn(" 0 KiB copied", rows[1])
+        self.loop_compares("host")
 
     def test_custom_loop_refuses(self):
         self.fails(run("custom_loop", "--device", "null"), 2, "computes and copies nothing")
@@ -75,6 +95,31 @@ class small_programs(TestCase):
         self.fails(run("custom_loop", "--steps", "4x"), 2, "4x")
         self.fails(run("custom_loop", "--steps"), 2, "--steps")
         self.fails(run("custom_loop", "--colour", "red"), 2, "--colour")
+
+    def test_custom_loop_says_why_it_has_no_gpu(self):
+        # Hides a GPU that is there. What the line says depends on the build and the driver.
+        result = run("custom_loop", "--device", "cuda", CUDA_VISIBLE_DEVICES="")
+        self.fails(result, 1)
+        self.assertRegex(result.stderr, r"\Acustom_loop: --device cuda: .+; .+, or use --device host\n\Z")
+        self.assertEqual(result.stdout, "")
+
+
+class nccl_example(TestCase):
+    def test_it_says_why_it_has_no_gpu(self):
+        result = run("nccl_overlap", CUDA_VISIBLE_DEVICES="")
+        self.fails(result, 1)
+        self.assertRegex(result.stderr, r"\Anccl_overlap: no NVIDIA GPU can be used: .+; run it where .+\n\Z")
+        self.assertEqual(result.stdout, "")
+
+
+class on_a_gpu(TestCase):
+    def test_custom_loop_offloads_recomputes_and_compares(self):
+        self.loop_compares("cuda")
+
+    def test_nccl_example_finds_every_number_right(self):
+        text = self.succeeds(run("nccl_overlap")).stdout
+        gigabytes = r"[1-9]\d*\.\d+ GB"
+        self.assertRegex(text, rf"\A(GPU \d+: {gigabytes} to the host, {gigabytes} back, 0 numbers wrong\n)+\Z")
 
 
 class comparison(TestCase):

@@ -139,8 +139,11 @@ unsigned long long finish(rank &r) {
 
 int run() {
     int count = 0;
+    int driver = 0;
     if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
-        throw std::runtime_error(std::string("no NVIDIA GPU can be used here: ") + cudaGetErrorString(error) +
+        static_cast<void>(cudaDriverGetVersion(&driver));
+        throw std::runtime_error("no NVIDIA GPU can be used: " +
+                                 std::string(driver == 0 ? "there is no driver" : cudaGetErrorString(error)) +
                                  "; run it where nvidia-smi lists one");
     }
     ebb_runtime_options options{};

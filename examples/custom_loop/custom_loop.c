@@ -374,9 +374,10 @@ static int train_on(const char *device, uint64_t steps) {
 #ifdef LOOP_HAS_CUDA
         return compare(&cuda_loop_device, steps);
 #else
-        fprintf(stderr,
-                "custom_loop: --device cuda: built without CUDA, because no CUDA toolkit was found; install one and "
-                "configure again, or use --device host\n");
+        fprintf(
+            stderr,
+            "custom_loop: --device cuda: this build has no CUDA; configure it where a CUDA toolkit is found, or use "
+            "--device host\n");
         return 1;
 #endif
     }
