@@ -104,7 +104,7 @@ class small_programs(TestCase):
         self.assertEqual(result.stdout, "")
 
 
-class nccl_example(TestCase):
+class nccl_without_a_gpu(TestCase):
     def test_it_says_why_it_has_no_gpu(self):
         result = run("nccl_overlap", CUDA_VISIBLE_DEVICES="")
         self.fails(result, 1)
@@ -112,11 +112,13 @@ class nccl_example(TestCase):
         self.assertEqual(result.stdout, "")
 
 
-class on_a_gpu(TestCase):
+class custom_loop_on_a_gpu(TestCase):
     def test_custom_loop_offloads_recomputes_and_compares(self):
         self.loop_compares("cuda")
 
-    def test_nccl_example_finds_every_number_right(self):
+
+class nccl_on_a_gpu(TestCase):
+    def test_every_number_comes_back_right(self):
         text = self.succeeds(run("nccl_overlap")).stdout
         gigabytes = r"[1-9]\d*\.\d+ GB"
         self.assertRegex(text, rf"\A(GPU \d+: {gigabytes} to the host, {gigabytes} back, 0 numbers wrong\n)+\Z")
