@@ -4,6 +4,7 @@
 option(EBB_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(EBB_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(EBB_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
+option(EBB_BUILD_MICRO_BENCHMARKS "Build, of the benchmarks, those that take Google Benchmark" ON)
 option(EBB_BUILD_PROGRAM "Build the program ebb" ${PROJECT_IS_TOP_LEVEL})
 option(EBB_INSTALL "Generate the install rules" ${PROJECT_IS_TOP_LEVEL})
 option(EBB_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" ${PROJECT_IS_TOP_LEVEL})
