@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <thread>
 
@@ -9,12 +8,9 @@
 
 namespace ebb::link {
 
-result<link_device> open_host(const std::vector<link_cell> &cells) {
+result<link_device> open_host(uint64_t device_bytes) {
     host_device_options options;
-    options.capacity_bytes = 0;
-    for (const link_cell &cell : cells) {
-        options.capacity_bytes = std::max(options.capacity_bytes, memory_of(cell).device_bytes);
-    }
+    options.capacity_bytes = device_bytes;
     auto dev = std::make_unique<host_device>(options);
     host_device &host = *dev;
     result<std::unique_ptr<host_link_kernels>> kernels = host_link_kernels::make(host);

@@ -33,8 +33,10 @@ result<std::unique_ptr<host_link_kernels>> host_link_kernels::make(host_device &
 }
 
 host_link_kernels::~host_link_kernels() {
-    load_ends_ = true;
-    static_cast<void>(dev_.destroy_stream(load_stream_));
+    // The stream is the device's to end, which may be gone.
+    if (load_ends_) {
+        *load_ends_ = true;
+    }
 }
 
 status host_link_kernels::close_gate() {
@@ -66,10 +68,10 @@ status host_link_kernels::begin_load(load under) {
     if (under == load::nccl) {
         return {code::unsupported, "the host device has no NCCL"};
     }
-    load_ends_ = false;
-    return launch(dev_, load_stream_, [this] {
+    load_ends_ = std::make_shared<std::atomic<bool>>(false);
+    return launch(dev_, load_stream_, [ends = load_ends_] {
         double value = 1;
-        while (!load_ends_.load(std::memory_order_relaxed)) {
+        while (!ends->load(std::memory_order_relaxed)) {
             for (int i = 0; i < 1000; ++i) {
                 value = value * 0.999999 + 1e-9;
             }
@@ -80,7 +82,7 @@ status host_link_kernels::begin_load(load under) {
 }
 
 status host_link_kernels::end_load() {
-    load_ends_ = true;
+    *load_ends_ = true;
     return dev_.synchronize_stream(load_stream_);
 }
 

@@ -28,9 +28,9 @@ private:
 
     host_device &dev_;
     stream_id load_stream_{};
-    std::promise<void> opener_;
+    std::promise<void> opener_;  // gone without having opened, it opens
     std::shared_future<void> gate_;
-    std::atomic<bool> load_ends_{false};
+    std::shared_ptr<std::atomic<bool>> load_ends_;  // shared with the load, which may outlive this
 };
 
 }  // namespace ebb::link

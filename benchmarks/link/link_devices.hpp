@@ -2,14 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "link/link_rig.hpp"
 
 namespace ebb::link {
 
-// The host device, with memory for these cells.
-result<link_device> open_host(const std::vector<link_cell> &cells);
+// The host device, with that much device memory.
+result<link_device> open_host(uint64_t device_bytes);
 
 // Whether this build has a CUDA device; whether NCCL can be the load.
 [[nodiscard]] bool has_cuda() noexcept;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "link/link_rig.hpp"
+#include "link/call_cost.hpp"
 #include "link/measure_cell.hpp"
 
 namespace ebb::link {
@@ -13,6 +13,7 @@ namespace ebb::link {
 struct link_report {
     std::vector<std::pair<std::string, std::string>> context;
     std::vector<cell_times> cells;
+    std::vector<call_cost> calls;
 };
 
 [[nodiscard]] std::string link_table(const link_report &report);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,11 +21,18 @@ namespace ebb::link {
 // What a call of the C ABI said, as a status.
 [[nodiscard]] status of_ebb(ebb_status returned, const char *call);
 
+// Calls to CUDA by the calling thread, and the time that it spent inside them.
+struct call_totals {
+    uint64_t calls = 0, ns = 0;
+    uint64_t copy_calls = 0, copy_ns = 0;  // of them, cudaMemcpyAsync
+};
+
 // Whoever makes the device also knows what runs on it.
 struct link_device {
     std::unique_ptr<device> dev;
     host_device *host = nullptr;  // when it is the host device
     std::unique_ptr<link_kernels> kernels;
+    std::function<call_totals()> cuda_calls;                   // empty where nothing goes to CUDA
     std::vector<std::pair<std::string, std::string>> context;  // what a reader of the figures wants to know
 };
 
