@@ -13,9 +13,7 @@
 namespace ebb::link {
 
 EBB_LINK_ANYWHERE inline uint64_t pattern_word(uint64_t seed, uint64_t index) {
-    uint64_t z = seed * 0xc2b2ae3d27d4eb4fU + index * 0x9e3779b97f4a7c15U;
-    z ^= z >> 32U;
-    return z * 0xd6e8feb86659fd93U;
+    return (seed + 1) * 0x9E3779B97F4A7C15ULL + index * 0xBF58476D1CE4E5B9ULL;
 }
 
 }  // namespace ebb::link
