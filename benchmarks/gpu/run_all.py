@@ -1,0 +1,344 @@
+"""Builds Ebb for the GPU of this machine, tests it there and measures it, in parts that each have a limit of time. A part
+that fails does not stop the rest. Called by benchmarks/gpu/run_all.sh."""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path.insert(0, str(HERE.parent))
+from figures import Failure, figure, first_match, table  # noqa: E402
+
+BUILD = ROOT / "build" / "gpu"
+BUILD_LIMIT_S = 150
+ALL_LIMIT_S = 480
+LOG_LINES_SHOWN = 15
+MIB = 1 << 20
+
+
+class Part:
+    """What is run: a command of the build's programs, the targets that it takes and how long it may take. `read` makes a report
+    and figures of what it prints."""
+
+    def __init__(self, name, what, limit_s, targets, command, read):
+        self.name = name
+        self.what = what
+        self.limit_s = limit_s
+        self.targets = targets
+        self.command = command
+        self.read = read
+
+
+def read_tests(printed):
+    """A program of tests that ran none has not passed."""
+    ran = re.search(r"^\[=+\] (\d+) tests? from .* ran\.", printed, re.MULTILINE)
+    if ran is None or int(ran.group(1)) == 0:
+        raise Failure("no test ran")
+    return {"tests": int(ran.group(1))}, []
+
+
+def read_text(printed):
+    return {"printed": printed}, []
+
+
+def read_link(printed):
+    report = json.loads(printed)
+    figures = []
+    for cell in report["cells"]:
+        target = {"at_least": 0.97} if cell["size_bytes"] >= 16 * MIB else {}
+        figures.append(figure("link." + cell["name"].replace(" ", "."), cell["ebb"]["bytes_per_second"] / 1e9, "GB/s",
+                              "plain copies", cell["plain"]["bytes_per_second"] / 1e9, **target))
+    for calls in report["calls"]:
+        size = f"{calls['size_bytes'] // MIB}MiB"
+        cuda = calls["cuda"]
+        if cuda is None:
+            raise Failure("link_bench counted no calls to CUDA: it did not run on a GPU")
+        figures.append(figure(f"calls.own_time.{size}", cuda["own_ns"], "ns", "one cudaMemcpyAsync", cuda["memcpy_ns"], below=1.0))
+        for way in ("d2h", "h2d"):
+            figures.append(figure(f"calls.cuda_calls.{way}.{size}", cuda[f"{way}_calls"], "calls",
+                                  f"{calls['chunks']} chunks and four", calls["promised_calls"], at_most=1.0))
+    return report, figures
+
+
+def read_step(printed):
+    """Modes that ran out of memory have no times. Where the planner sees no exposed time, automatic mode is held to keep."""
+    report = json.loads(printed)
+    model = report["context"]["model"]
+    modes = {mode["mode"]: mode for mode in report["modes"] if mode["status"] == "ok"}
+    figures = []
+    for name, mode in modes.items():
+        if mode.get("difference") is not None:
+            figures.append(figure(f"step.{model}.prediction.{name}", 100 * abs(mode["difference"]), "% off", "what is allowed", 3.0,
+                                  at_most=1.0))
+    keep, automatic = modes.get("keep"), modes.get("offload-auto")
+    if keep is None or automatic is None:
+        return report, figures
+    hidden = bool(keep.get("predicted_ms")) and (automatic.get("predicted_ms") or keep["predicted_ms"] * 2) <= keep["predicted_ms"] * 1.001
+    figures.append(figure(f"step.{model}.automatic", automatic["step_ms"], "ms per step", "keep", keep["step_ms"],
+                          **({"at_most": 1.01} if hidden else {})))
+    for name in ("recompute", "offload-sync"):
+        if name in modes:
+            figures.append(figure(f"step.{model}.automatic.{name}", automatic["step_ms"], "ms per step", name, modes[name]["step_ms"]))
+    return report, figures
+
+
+# In the order in which they run. The limits, with the build's, stay below ALL_LIMIT_S: a part that is added takes its time
+# from the others.
+PARTS = [
+    Part("contract", "the device contract suite on the GPU", 45, ["gpu_contract"], ["gpu_contract"], read_tests),
+    Part("tests", "what must hold on a GPU: gradients bit for bit, graphs, errors, NUMA placement", 75, ["gpu_tests", "ebb_cuda"],
+         ["gpu_tests"], read_tests),
+    Part("custom_loop", "the example of a training loop in C", 15, ["custom_loop", "ebb_cuda"],
+         ["custom_loop", "--device", "cuda"], read_text),
+    Part("link", "copies, plain ones and Ebb's, and what calls cost", 75, ["link_bench"],
+         ["link_bench", "--device", "cuda", "--json"], read_link),
+    Part("step_dense", "whole training steps of a dense model", 60, ["step_bench", "ebb_cuda"],
+         ["step_bench", "--device", "cuda", "--model", "dense", "--json"], read_step),
+    Part("step_moe", "whole training steps of a model with experts", 60, ["step_bench", "ebb_cuda"],
+         ["step_bench", "--device", "cuda", "--model", "moe", "--json"], read_step),
+]
+
+
+def say(text=""):
+    print(text, flush=True)
+
+
+def output_of(*command):
+    """Standard output of a command, stripped; "" where it fails or does not exist."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20, cwd=ROOT).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def gpu_is_present():
+    return bool(output_of("nvidia-smi", "-L")) or bool(list(Path("/dev").glob("nvidia[0-9]*")))
+
+
+def architectures():
+    """Compute capabilities of the GPUs present, as nvcc numbers them: {"90"}."""
+    return sorted({line.replace(".", "") for line in output_of("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader").split()})
+
+
+def commit():
+    described = output_of("git", "describe", "--always", "--dirty")
+    if described:
+        return described
+    noted = HERE / "bundle" / "commit.txt"
+    return noted.read_text().strip() + " (when the bundle was made)" if noted.exists() else None
+
+
+def numa_layout():
+    """Nodes with their processors and memory, and each GPU's node, as the system tells them."""
+    nodes = {}
+    for node in sorted(Path("/sys/devices/system/node").glob("node[0-9]*")):
+        memory_kib = first_match(node / "meminfo", r"MemTotal:\s+(\d+)")
+        nodes[node.name] = {"processors": first_match(node / "cpulist", r"(.*)"), "memory_bytes": int(memory_kib or 0) * 1024}
+    gpus = {}
+    for bus in output_of("nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader").split():
+        # sysfs has the domain in four digits.
+        gpus[bus] = first_match(f"/sys/bus/pci/devices/{bus[-12:].lower()}/numa_node", r"(-?\d+)")
+    return {"nodes": nodes, "gpus": gpus}
+
+
+def machine_context():
+    smi = output_of("nvidia-smi", "--query-gpu=name,driver_version,memory.total,pci.bus_id", "--format=csv,noheader")
+    memory_kib = first_match("/proc/meminfo", r"^MemTotal:\s+(\d+)")
+    return {
+        "gpus": smi.splitlines(),
+        "driver": first_match("/proc/driver/nvidia/version", r"^NVRM version:\s*(.*)$"),
+        "cuda": nvcc_release(),
+        "processor": first_match("/proc/cpuinfo", r"^model name\s*: (.*)$") or platform.processor(),
+        "processors": os.cpu_count(),
+        "memory_bytes": int(memory_kib) * 1024 if memory_kib else None,
+        "numa": numa_layout(),
+        "system": f"{platform.system()} {platform.release()}",
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def nvcc_release():
+    nvcc = first_match(BUILD / "CMakeCache.txt", r"^CUDAToolkit_NVCC_EXECUTABLE:\w+=(.*)$") or "nvcc"
+    found = re.search(r"release (\S+),", output_of(nvcc, "--version"))
+    return found.group(1) if found else None
+
+
+class Deadline:
+    """What is left of the time that all of it may take."""
+
+    def __init__(self, seconds):
+        self.end = time.monotonic() + seconds
+
+    def limit(self, seconds):
+        return min(seconds, self.end - time.monotonic())
+
+
+def run_limited(command, limit_s, environment, log):
+    """Standard output, or None and why. Both outputs go to the log. What the command started ends with it."""
+    log.write(f"\n==== {' '.join(map(str, command))}\n")
+    log.flush()
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT, env=environment,
+                                   start_new_session=True)
+    except OSError as failure:
+        return None, str(failure)
+    try:
+        printed, _ = process.communicate(timeout=max(limit_s, 0))
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)
+        printed, _ = process.communicate()
+        log.write(printed)
+        return None, f"took longer than {limit_s:.0f} s"
+    log.write(printed)
+    log.flush()
+    if process.returncode != 0:
+        how = f"signal {-process.returncode}" if process.returncode < 0 else f"status {process.returncode}"
+        return None, f"ended with {how}"
+    return printed, None
+
+
+def outcome(name, status, seconds, why=None, figures=(), report=None):
+    return {"name": name, "status": status, "seconds": round(seconds, 1), "why": why, "figures": list(figures), "report": report}
+
+
+def run_part(part, bin_dir, deadline, environment, log):
+    limit_s = deadline.limit(part.limit_s)
+    if limit_s <= 0:
+        return outcome(part.name, "not run", 0, f"the {ALL_LIMIT_S} s for all parts are over")
+    begin = time.monotonic()
+    printed, why = run_limited([str(bin_dir / part.command[0]), *part.command[1:]], limit_s, environment, log)
+    seconds = time.monotonic() - begin
+    if why:
+        return outcome(part.name, "FAILED", seconds, why)
+    try:
+        report, figures = part.read(printed)
+    except (ValueError, KeyError, TypeError, Failure) as failure:
+        return outcome(part.name, "FAILED", seconds, f"what it printed cannot be used: {failure!r}")
+    return outcome(part.name, "passed", seconds, None, figures, report)
+
+
+def build_environment():
+    # Options from outside would change what is tested and measured.
+    return {name: value for name, value in os.environ.items() if not name.startswith("EBB_")}
+
+
+def configure_command():
+    command = ["cmake", "--preset", "release", "-B", str(BUILD), "--log-level=WARNING", "-DEBB_CUDA=ON", "-DEBB_WARNINGS_AS_ERRORS=OFF"]
+    if (HERE / "bundle").is_dir():
+        command.append(f"-DCMAKE_PROJECT_ebb_INCLUDE={HERE / 'bundle.cmake'}")
+    present = architectures()
+    if present:
+        command.append("-DEBB_CUDA_ARCHITECTURES=" + ";".join(f"{number}-real" for number in present))
+    return command
+
+
+def build(parts, deadline, log):
+    """None, or why it failed."""
+    targets = sorted({target for part in parts for target in part.targets})
+    for command in (configure_command(), ["cmake", "--build", str(BUILD), "--parallel", str(os.cpu_count()), "--target", *targets]):
+        _, why = run_limited(command, deadline.limit(BUILD_LIMIT_S), build_environment(), log)
+        if why:
+            return f"{command[0]} {command[1]} {why}"
+    return None
+
+
+def end_of(path):
+    return path.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
+
+
+def show_failure(failed, log_path):
+    """The end of the log also goes into the results: they may be all that comes back from the machine."""
+    failed["log"] = end_of(log_path)
+    say(f"  FAILED: {failed['why']}; the end of {log_path}:\n    " + "\n    ".join(failed["log"]))
+
+
+def page(context, outcomes):
+    lines = [f"Ebb {context['commit']} on {'; '.join(context['gpus']) or 'no GPU'}",
+             f"CUDA {context['cuda']}, {context['processors']} x {context['processor']}, {context['system']}, {context['date']}", ""]
+    width = max(len(part["name"]) for part in outcomes)
+    lines += [f"{part['name']:<{width}}  {part['status']:<8}  {part['seconds']:>6.1f} s  {part['why'] or ''}".rstrip() for part in outcomes]
+    figures = [each for part in outcomes for each in part["figures"]]
+    if figures:
+        lines += ["", table(figures)]
+    return "\n".join(lines)
+
+
+def write_results(folder, context, outcomes):
+    folder.mkdir(parents=True, exist_ok=True)
+    gpu = context["gpus"][0].split(",")[0] if context["gpus"] else "no gpu"
+    name = re.sub(r"[^A-Za-z0-9]+", "-", f"gpu {gpu} {context['date']}").strip("-").lower()
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps({"context": context, "parts": outcomes}, indent=2) + "\n")
+    return path
+
+
+def run_parts(parts, bin_dir, deadline, log_path):
+    outcomes = []
+    for part in parts:
+        say(f"{part.name}: {part.what}")
+        with open(log_path, "a", encoding="utf-8") as log:
+            outcomes.append(run_part(part, bin_dir, deadline, build_environment(), log))
+        if outcomes[-1]["status"] == "FAILED":
+            show_failure(outcomes[-1], log_path)
+    return outcomes
+
+
+def run(parts, out, build_only, log_path):
+    deadline = Deadline(ALL_LIMIT_S)
+    begin = time.monotonic()
+    with open(log_path, "w", encoding="utf-8") as log:
+        why = build(parts, deadline, log)
+    outcomes = [outcome("build", "FAILED" if why else "passed", time.monotonic() - begin, why)]
+    if why:
+        show_failure(outcomes[0], log_path)
+        outcomes += [outcome(part.name, "not run", 0, "the build failed") for part in parts]
+    elif build_only:
+        say(f"Built in {outcomes[0]['seconds']} s, in {BUILD}.")
+        return 0
+    elif not gpu_is_present():
+        say(f"Built in {outcomes[0]['seconds']} s, in {BUILD}. There is no GPU on this machine: nothing was run.")
+        return 1
+    else:
+        outcomes += run_parts(parts, BUILD / "bin", deadline, log_path)
+    context = machine_context()
+    say("\n" + page(context, outcomes))
+    say(f"\nin {write_results(out, context, outcomes)}")
+    return 0 if all(each["status"] == "passed" for each in outcomes) else 1
+
+
+def arguments_of(arguments):
+    parser = argparse.ArgumentParser(
+        prog="run_all.sh",
+        description=f"Builds Ebb for the GPU of this machine, tests and measures it there, in {ALL_LIMIT_S // 60} minutes at most, and prints "
+        "one page. Builds from benchmarks/gpu/bundle where benchmarks/gpu/bundle.sh has made one, else from what is installed.",
+        epilog="Parts: " + "; ".join(f"{part.name}, {part.what} (at most {part.limit_s} s)" for part in PARTS) +
+        ". Exit status: 0 all passed (a target that is not met is a result), 1 something failed, was not run, or there is no GPU, 2 wrong usage.")
+    parser.add_argument("--out", type=Path, default=HERE.parent / "results", metavar="DIR",
+                        help="where the results are written as JSON (default: benchmarks/results)")
+    parser.add_argument("--part", action="append", choices=[part.name for part in PARTS], metavar="NAME",
+                        help="only this part; may be given several times")
+    parser.add_argument("--build-only", action="store_true", help="build, run nothing: works without a GPU")
+    return parser.parse_args(arguments)
+
+
+def main(arguments):
+    options = arguments_of(arguments)
+    parts = [part for part in PARTS if options.part is None or part.name in options.part]
+    BUILD.mkdir(parents=True, exist_ok=True)
+    return run(parts, options.out.resolve(), options.build_only, BUILD / "run_all.log")
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
