@@ -1,80 +1,54 @@
-#include <fmt/format.h>
-
-#include <cstdio>
-#include <exception>
-
 #include "comparison.hpp"
-#include "interrupt.hpp"
+#include "ebb_call.hpp"
+#include "program.hpp"
 #include "report.hpp"
+#include "result_table.hpp"
 #include "settings.hpp"
 #include "text_data.hpp"
+#include "trainer.hpp"
 
 namespace {
 
-constexpr int k_failed = 1;
-constexpr int k_interrupted = 130;
-
-void print(const std::string &text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-}
-
-void note_kept(const std::vector<train::mode_result> &results) {
-    for (const train::mode_result &r : results) {
-        if (r.kept_by_necessity > 0) {
-            fmt::print(stderr,
-                       "train_transformer: in mode {}, {} activations of each step stayed on the device: pinned memory "
-                       "ran out (see --host-memory)\n",
-                       r.mode, r.kept_by_necessity);
-        }
-        if (r.out_of_memory) {
-            fmt::print(stderr, "train_transformer: mode {} at micro batch {} stopped: {}\n", r.mode, r.micro_batch,
-                       r.why);
-        }
-    }
+// A runtime for this mode, and a training run in it.
+train::mode_result run_mode(const train::mode &m, const train::settings &s, const train::text_data &text) {
+    train::mode_result result;
+    result.mode = m.name;
+    result.micro_batch = s.shape.micro_batch;
+    train::host_training_device device(train::options_of(m, s.offload, train::saved_by(s.shape)), s.steps);
+    const auto train = [&] {
+        train::progress_line line(result);
+        train::trainer run(device, s, text);
+        train::take_times(run.run(line.of_steps(s.steps)), s.tokens_per_step(), result);
+        result.kept_by_necessity = run.kept_by_necessity() / s.steps;
+    };
+    train::run_or_note_why(train, result);
+    train::check(ebb_host_memory(device.runtime(), nullptr, nullptr, &result.device_peak_bytes), "ebb_host_memory");
+    result.pinned_peak_bytes = train::statistics_of(device.runtime()).pinned_peak_bytes;
+    return result;
 }
 
 int compare(const train::settings &s) {
     const int64_t least = s.shape.sequence + 1;
     const train::text_data text =
         s.text_path.empty() ? train::read_documentation(TRAIN_SOURCE_DIR, least) : train::read_text(s.text_path, least);
-    if (!s.json) {
-        print(train::context_text(s, text));
-    }
-    std::vector<train::mode_result> results;
-    try {
-        train::run_all(s, text, results);
-    } catch (const std::exception &) {
-        // What was measured before is worth showing; JSON is all or nothing.
-        if (!s.json && !results.empty()) {
-            print(train::table(results));
-        }
-        throw;
-    }
-    print(s.json ? train::json_text(s, text, results) : train::table(results));
-    note_kept(results);
-    if (const std::string why = train::difference(results); !why.empty()) {
-        fmt::print(stderr, "train_transformer: modes must not change what is computed, but {}\n", why);
-        return k_failed;
-    }
-    return 0;
+    using results = std::vector<train::mode_result>;
+    const auto run = [&](const train::mode &m, int64_t micro_batch) {
+        train::settings own = s;
+        own.shape.micro_batch = micro_batch;
+        return run_mode(m, own, text);
+    };
+    return train::compare({"train_transformer", s.json, train::context_text(s, text),
+                           [&](results &all) { train::run_modes(s, run, all); },
+                           [](const results &all) { return train::table(all); },
+                           [&](const results &all) { return train::json_text(s, text, all); }});
 }
 
 }  // namespace
 
 int main(int argc, char **argv) {
-    try {
-        const train::parsed command = train::parse_command_line(argc, argv);
-        if (command.exit_code) {
-            return *command.exit_code;
-        }
-        train::watch_for_interrupts();
-        return compare(command.values);
-    } catch (const train::interrupted &) {
-        fmt::print(stderr, "train_transformer: interrupted; everything was released\n");
-        return k_interrupted;
-    } catch (const std::exception &failure) {
-        fmt::print(stderr, "train_transformer: {}\n", failure.what());
-        return k_failed;
+    const train::parsed command = train::parse_command_line(argc, argv);
+    if (command.exit_code) {
+        return *command.exit_code;
     }
+    return train::run_program("train_transformer", [&] { return compare(command.values); });
 }

@@ -1,11 +1,10 @@
 #include "trainer.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <iterator>
 
+#include "ebb_call.hpp"
 #include "interrupt.hpp"
 
 namespace train {
@@ -34,49 +33,6 @@ void clear(const clear_args &args) {
     std::fill_n(args.memory, args.elements, 0.0F);
 }
 
-struct finish_args {
-    step_log *log;
-};
-
-void finish_step(const finish_args &args) {
-    args.log->finish_step();
-}
-
-ebb_statistics statistics_of(const training_device &device) {
-    ebb_statistics s{};
-    s.struct_size = sizeof(s);
-    check(ebb_progress(device.runtime()), "ebb_progress");
-    check(ebb_stats(device.runtime(), &s), "ebb_stats");
-    return s;
-}
-
-// Pushed for the scope's life, so that an exception pops it too.
-class layer_scope {
-public:
-    layer_scope(ebb_runtime *runtime, int64_t layer) : runtime_(runtime) {
-        check(ebb_scope_push(runtime, fmt::format("layer.{}", layer).c_str()), "ebb_scope_push");
-    }
-    ~layer_scope() { ebb_scope_pop(runtime_); }
-    layer_scope(const layer_scope &) = delete;
-    layer_scope &operator=(const layer_scope &) = delete;
-
-private:
-    ebb_runtime *runtime_;
-};
-
-class recompute_scope {
-public:
-    recompute_scope(ebb_runtime *runtime, uint64_t size_bytes) : runtime_(runtime) {
-        check(ebb_recompute_begin(runtime, size_bytes), "ebb_recompute_begin");
-    }
-    ~recompute_scope() { ebb_recompute_end(runtime_); }
-    recompute_scope(const recompute_scope &) = delete;
-    recompute_scope &operator=(const recompute_scope &) = delete;
-
-private:
-    ebb_runtime *runtime_;
-};
-
 // A saved tensor and where the kernels expect its array.
 struct slot {
     saved_tensor saved_layer::*tensor;
@@ -96,6 +52,10 @@ constexpr slot k_slots[] = {
     {&saved_layer::value, &tensors::value},
 };
 
+uint64_t bytes_of(int64_t elements) {
+    return static_cast<uint64_t>(elements) * sizeof(float);
+}
+
 // The first of these are what mlp_backward reads, and the last but input what attention_backward reads.
 constexpr size_t k_mlp_slots = 4;
 constexpr size_t k_input_slot = 3;
@@ -103,18 +63,18 @@ constexpr size_t k_input_slot = 3;
 }  // namespace
 
 saved_layer::saved_layer(const model_shape &shape)
-    : input("decoder_layer_input", shape.hidden_elements()),
-      query("query_proj", shape.hidden_elements()),
-      key("key_proj", shape.hidden_elements()),
-      value("value_proj", shape.hidden_elements()),
-      context("context", shape.hidden_elements()),
-      log_sum("attention_log_sum", shape.row_sum_elements()),
-      out_projection("out_proj", shape.hidden_elements()),
-      gate("mlpwi_0", shape.ffn_elements()),
-      up("mlpwi_1", shape.ffn_elements()) {}
+    : input("decoder_layer_input", bytes_of(shape.hidden_elements())),
+      query("query_proj", bytes_of(shape.hidden_elements())),
+      key("key_proj", bytes_of(shape.hidden_elements())),
+      value("value_proj", bytes_of(shape.hidden_elements())),
+      context("context", bytes_of(shape.hidden_elements())),
+      log_sum("attention_log_sum", bytes_of(shape.row_sum_elements())),
+      out_projection("out_proj", bytes_of(shape.hidden_elements())),
+      gate("mlpwi_0", bytes_of(shape.ffn_elements())),
+      up("mlpwi_1", bytes_of(shape.ffn_elements())) {}
 
-trainer::trainer(training_device &device, const settings &s, const text_data &text)
-    : device_(device), settings_(s), text_(text), shape_(s.shape), random_(s.seed), log_(s.steps) {
+trainer::trainer(host_training_device &device, const settings &s, const text_data &text)
+    : device_(device), settings_(s), text_(text), shape_(s.shape), random_(s.seed) {
     const int64_t elements = weight_elements(shape_);
     weights_ = device_.allocate(elements);
     gradients_ = device_.allocate(elements);
@@ -130,29 +90,13 @@ trainer::trainer(training_device &device, const settings &s, const text_data &te
 }
 
 trainer::~trainer() {
-    // Kernels may still be reading from the argument arenas and writing to the log.
+    // Kernels may still be running; their memory is freed here.
     ebb_host_stream_synchronize(device_.runtime(), device_.stream());
 }
 
-void trainer::run(const progress &report) {
-    for (int64_t step = 0; step < settings_.steps; ++step) {
-        const int64_t finished = std::max<int64_t>(step - 1, 0);
-        log_.wait_for(finished);
-        report(finished, finished > 0 ? log_.losses[static_cast<size_t>(finished) - 1] : 0.0);
-        argument_arena &arguments = arguments_[step % 2];
-        arguments.clear();
-        device_.use_arguments(arguments);
-        if (step == settings_.warm_up_steps) {
-            device_.synchronize();
-        }
-        check(ebb_step(device_.runtime(), EBB_PHASE_TRAIN), "ebb_step");
-        if (step == settings_.warm_up_steps) {
-            begin_timing();
-        }
-        launch_step(step);
-    }
-    finish();
-    report(settings_.steps, log_.losses.back());
+loop_result trainer::run(const progress &report) {
+    return run_steps(
+        device_, {settings_.steps, settings_.warm_up_steps}, [this](int64_t step) { launch_step(step); }, report);
 }
 
 void trainer::launch_step(int64_t step) {
@@ -164,14 +108,13 @@ void trainer::launch_step(int64_t step) {
         device_.launch(head_loss<float>,
                        {shape_, outer_weights(weights_.get(), shape_), outer_weights(gradients_.get(), shape_),
                         reinterpret_cast<const uint8_t *>(tokens_.get()), hidden_.get(), derivative_.get(),
-                        1.0 / static_cast<double>(shape_.tokens() * settings_.accumulation),
-                        &log_.losses[static_cast<size_t>(step)], workspace_.get()});
+                        1.0 / static_cast<double>(shape_.tokens() * settings_.accumulation), device_.loss_of(step),
+                        workspace_.get()});
         hidden_.reset();
         backward();
     }
     device_.launch(adamw<float>, {elements, weights_.get(), gradients_.get(), first_moment_.get(), second_moment_.get(),
                                   step + 1, settings_.learning_rate});
-    device_.launch(finish_step, {&log_});
 }
 
 // Sequences begin anywhere in the text. Which ones is decided here, in the order of the micro batches; the
@@ -296,7 +239,7 @@ void trainer::backward_layer(int64_t layer) {
 void trainer::fetch(layer_args<float> &args, saved_layer &saved, size_t first, size_t last) {
     bool missing = false;
     for (size_t i = first; i < last; ++i) {
-        float *const array = (saved.*k_slots[i].tensor).fetch();
+        auto *const array = static_cast<float *>((saved.*k_slots[i].tensor).fetch());
         args.saved.*k_slots[i].array = array;
         missing = missing || array == nullptr;
     }
@@ -309,19 +252,19 @@ void trainer::fetch(layer_args<float> &args, saved_layer &saved, size_t first, s
 void trainer::compute_missing(layer_args<float> &args, saved_layer &saved) {
     uint64_t missing_bytes = 0;
     for (const slot &s : k_slots) {
-        args.saved.*s.array = (saved.*s.tensor).fetch();
+        args.saved.*s.array = static_cast<float *>((saved.*s.tensor).fetch());
         if (args.saved.*s.array == nullptr) {
-            missing_bytes += static_cast<uint64_t>((saved.*s.tensor).elements()) * sizeof(float);
+            missing_bytes += (saved.*s.tensor).size_bytes();
         }
     }
     const recompute_scope scope(device_.runtime(), missing_bytes);
     layer_tensors<float> missing{};
     for (const slot &s : k_slots) {
         if (args.saved.*s.array == nullptr) {
-            const device_array array = device_.allocate((saved.*s.tensor).elements());
+            const std::shared_ptr<void> array = device_.allocate_bytes((saved.*s.tensor).size_bytes());
             (saved.*s.tensor).set_computed(array);
-            args.saved.*s.array = array.get();
-            missing.*s.array = array.get();
+            args.saved.*s.array = static_cast<float *>(array.get());
+            missing.*s.array = args.saved.*s.array;
         }
     }
     launch_missing(args, missing);
@@ -351,29 +294,6 @@ void trainer::launch_missing(const layer_args<float> &args, const layer_tensors<
         call.saved.up = missing.up;
         device_.launch(mlp<float>, call);
     }
-}
-
-void trainer::begin_timing() {
-    before_ = statistics_of(device_);
-    timing_began_ = step_log::clock::now();
-}
-
-void trainer::finish() {
-    log_.wait_for(settings_.steps);
-    check(ebb_step(device_.runtime(), EBB_PHASE_EVALUATE), "ebb_step");  // ends the last training step
-    device_.synchronize();
-    after_ = statistics_of(device_);
-}
-
-std::vector<double> trainer::step_seconds() const {
-    std::vector<double> seconds;
-    step_log::clock::time_point began = timing_began_;
-    for (int64_t step = settings_.warm_up_steps; step < settings_.steps; ++step) {
-        const step_log::clock::time_point ended = log_.finished_at(step);
-        seconds.push_back(std::chrono::duration<double>(ended - began).count());
-        began = ended;
-    }
-    return seconds;
 }
 
 }  // namespace train

@@ -2,19 +2,21 @@
 
 #include <utility>
 
+#include "ebb_call.hpp"
+
 namespace train {
 namespace {
 
 // The deleter that Ebb runs when the memory may be reused behind the compute stream.
 void let_go(void *context) {
-    delete static_cast<device_array *>(context);
+    delete static_cast<std::shared_ptr<void> *>(context);
 }
 
 }  // namespace
 
 saved_tensor::saved_tensor(saved_tensor &&other) noexcept
     : name_(other.name_),
-      elements_(other.elements_),
+      size_bytes_(other.size_bytes_),
       device_(other.device_),
       activation_(std::exchange(other.activation_, 0)),
       claim_(std::exchange(other.claim_, 0)),
@@ -22,7 +24,7 @@ saved_tensor::saved_tensor(saved_tensor &&other) noexcept
       own_(std::move(other.own_)),
       kept_by_necessity_(other.kept_by_necessity_) {}
 
-void saved_tensor::save(training_device &device, device_array array, int64_t micro_batch,
+void saved_tensor::save(training_device &device, std::shared_ptr<void> array, int64_t micro_batch,
                         const std::vector<const saved_tensor *> &sources) {
     device_ = &device;
     std::vector<ebb_activation> from;
@@ -30,13 +32,13 @@ void saved_tensor::save(training_device &device, device_array array, int64_t mic
         from.push_back(source->activation_);
     }
     const ebb_stream stream = device.stream();
-    auto context = std::make_unique<device_array>(std::move(array));
+    auto context = std::make_unique<std::shared_ptr<void>>(std::move(array));
 
     ebb_offload_args args{};
     args.struct_size = sizeof(args);
     args.name = name_;
     args.data = context->get();
-    args.size_bytes = static_cast<uint64_t>(elements_) * sizeof(float);
+    args.size_bytes = size_bytes_;
     args.producers = &stream;
     args.producer_count = 1;
     args.deleter = let_go;
@@ -56,7 +58,7 @@ void saved_tensor::save(training_device &device, device_array array, int64_t mic
                          info.reason == EBB_REASON_COPY_ERROR || info.reason == EBB_REASON_LARGER_THAN_SLOT;
 }
 
-float *saved_tensor::fetch() {
+void *saved_tensor::fetch() {
     if (own_ != nullptr) {
         return own_.get();
     }
@@ -70,15 +72,14 @@ float *saved_tensor::fetch() {
         return nullptr;
     }
     if (status == EBB_NO_SLOT) {
-        own_ = device_->allocate(elements_);
-        check(ebb_reload_into(device_->runtime(), activation_, own_.get(),
-                              static_cast<uint64_t>(elements_) * sizeof(float), device_->stream()),
+        own_ = device_->allocate_bytes(size_bytes_);
+        check(ebb_reload_into(device_->runtime(), activation_, own_.get(), size_bytes_, device_->stream()),
               "ebb_reload_into");
         return own_.get();
     }
     check(status, "ebb_reload");
     claim_ = info.claim;
-    claimed_ = static_cast<float *>(info.data);
+    claimed_ = info.data;
     return claimed_;
 }
 

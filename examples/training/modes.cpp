@@ -9,41 +9,41 @@ namespace {
 // Device memory for activations in the offload modes: a quarter of what a micro batch saves, which with the
 // weights is well below half of what keeping everything takes. At least eight of the largest activation:
 // a layer's worth on the way out and as much on the way back.
-uint64_t offload_budget(const settings &s) {
+uint64_t offload_budget(const offload_settings &s, const saved_sizes &saved) {
     return s.device_budget_bytes != 0 ? s.device_budget_bytes
-                                      : std::max(saved_bytes(s.shape) / 4, 8 * largest_saved_bytes(s.shape));
+                                      : std::max(saved.micro_batch_bytes / 4, 8 * saved.largest_bytes);
 }
 
-void keep(const settings & /*s*/, ebb_runtime_options &options) {
+void keep(const offload_settings & /*s*/, const saved_sizes & /*saved*/, ebb_runtime_options &options) {
     options.policy = "keep";
 }
 
-void recompute(const settings & /*s*/, ebb_runtime_options &options) {
+void recompute(const offload_settings & /*s*/, const saved_sizes & /*saved*/, ebb_runtime_options &options) {
     options.policy = "decoder_layer_input=device,*=remat";
 }
 
-void offload_sync(const settings &s, ebb_runtime_options &options) {
+void offload_sync(const offload_settings &s, const saved_sizes &saved, ebb_runtime_options &options) {
     options.policy = "offload";
-    options.device_budget_bytes = offload_budget(s);
+    options.device_budget_bytes = offload_budget(s, saved);
     options.prefetch_bytes = EBB_PREFETCH_NONE;
     options.source_bytes = EBB_SOURCES_NONE;
 }
 
-void offload_lhs(const settings &s, ebb_runtime_options &options) {
+void offload_lhs(const offload_settings &s, const saved_sizes &saved, ebb_runtime_options &options) {
     options.policy = "offload";
-    options.device_budget_bytes = offload_budget(s);
+    options.device_budget_bytes = offload_budget(s, saved);
     options.prefetch_bytes = EBB_PREFETCH_LAYER;
 }
 
-void offload_pipelined(const settings &s, ebb_runtime_options &options) {
+void offload_pipelined(const offload_settings &s, const saved_sizes &saved, ebb_runtime_options &options) {
     options.policy = "offload";
-    options.device_budget_bytes = offload_budget(s);
-    options.prefetch_bytes = std::min(2 * saved_bytes_per_layer(s.shape), offload_budget(s) / 2);
+    options.device_budget_bytes = offload_budget(s, saved);
+    options.prefetch_bytes = std::min(2 * saved.layer_bytes, offload_budget(s, saved) / 2);
     options.source_bytes = options.prefetch_bytes;
 }
 
-void offload_auto(const settings &s, ebb_runtime_options &options) {
-    options.device_budget_bytes = offload_budget(s);
+void offload_auto(const offload_settings &s, const saved_sizes &saved, ebb_runtime_options &options) {
+    options.device_budget_bytes = offload_budget(s, saved);
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ const mode &find_mode(const std::string &name) {
     throw std::runtime_error("no mode is called " + name);
 }
 
-ebb_runtime_options options_of(const mode &m, const settings &s) {
+ebb_runtime_options options_of(const mode &m, const offload_settings &s, const saved_sizes &saved) {
     ebb_runtime_options options{};
     options.struct_size = sizeof(options);
     options.device = "host";
@@ -80,7 +80,7 @@ ebb_runtime_options options_of(const mode &m, const settings &s) {
     options.host_h2d_bytes_per_second = s.h2d_bytes_per_second;
     options.sample_every = 1;
     options.verify = s.verify ? EBB_ON : EBB_OFF;
-    m.choose(s, options);
+    m.choose(s, saved, options);
     return options;
 }
 

@@ -7,15 +7,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "device.hpp"
+#include "training_device.hpp"
 
 namespace train {
 
 class saved_tensor {
 public:
-    saved_tensor(const char *name, int64_t elements) : name_(name), elements_(elements) {}
+    saved_tensor(const char *name, uint64_t size_bytes) : name_(name), size_bytes_(size_bytes) {}
     ~saved_tensor() { discard(); }
     saved_tensor(const saved_tensor &) = delete;
     saved_tensor &operator=(const saved_tensor &) = delete;
@@ -23,13 +24,13 @@ public:
     saved_tensor &operator=(saved_tensor &&) = delete;
 
     // `sources` are what computing this again would read; empty: it cannot be computed again.
-    void save(training_device &device, device_array array, int64_t micro_batch,
+    void save(training_device &device, std::shared_ptr<void> array, int64_t micro_batch,
               const std::vector<const saved_tensor *> &sources);
-    float *fetch();
-    void set_computed(device_array array) { own_ = std::move(array); }
+    void *fetch();
+    void set_computed(std::shared_ptr<void> array) { own_ = std::move(array); }
     void finish();
 
-    [[nodiscard]] int64_t elements() const { return elements_; }
+    [[nodiscard]] uint64_t size_bytes() const { return size_bytes_; }
     // Kept on the device although it was to be offloaded: no pinned memory, no pinning, or a failed copy.
     [[nodiscard]] bool kept_by_necessity() const { return kept_by_necessity_; }
 
@@ -37,12 +38,12 @@ private:
     void discard() noexcept;
 
     const char *name_;
-    int64_t elements_;
+    uint64_t size_bytes_;
     training_device *device_ = nullptr;
     ebb_activation activation_ = 0;
     ebb_claim claim_ = 0;
-    float *claimed_ = nullptr;
-    device_array own_;  // reloaded into memory of ours, or computed again
+    void *claimed_ = nullptr;
+    std::shared_ptr<void> own_;  // reloaded into memory of ours, or computed again
     bool kept_by_necessity_ = false;
 };
 
