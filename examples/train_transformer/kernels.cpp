@@ -1,144 +1,34 @@
 #include "kernels.hpp"
 
-#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 #include <random>
 
+#include "tensor_blocks.hpp"
+
 namespace train {
 namespace {
 
-using Eigen::Dynamic;
-
 template <class scalar>
-using matrix = Eigen::Matrix<scalar, Dynamic, Dynamic, Eigen::RowMajor>;
-template <class scalar>
-using view = Eigen::Map<matrix<scalar>>;
-template <class scalar>
-using const_view = Eigen::Map<const matrix<scalar>>;
-template <class scalar>
-using head_view = Eigen::Map<matrix<scalar>, 0, Eigen::OuterStride<>>;  // one head's columns of a sequence
-template <class scalar>
-using const_head_view = Eigen::Map<const matrix<scalar>, 0, Eigen::OuterStride<>>;
-template <class scalar>
-using row = Eigen::Map<Eigen::Array<scalar, 1, Dynamic>>;
-template <class scalar>
-using const_row = Eigen::Map<const Eigen::Array<scalar, 1, Dynamic>>;
-
-constexpr double k_norm_epsilon = 1e-5;
-constexpr int64_t k_attention_rows = 64;  // rows of the score matrix at a time: what is above the diagonal is skipped
-
-// output = input / rms(input) * weight, row by row.
-template <class scalar>
-void norm(const scalar *input, const scalar *weight, scalar *output, int64_t rows, int64_t width) {
-    const const_row<scalar> w(weight, width);
-    for (int64_t r = 0; r < rows; ++r) {
-        const const_row<scalar> x(input + r * width, width);
-        const scalar mean_square = x.square().mean();
-        const scalar scale = scalar(1) / std::sqrt(mean_square + scalar(k_norm_epsilon));
-        row<scalar>(output + r * width, width) = x * scale * w;
-    }
+scalar *at(scalar *array, int64_t offset) {
+    return array == nullptr ? nullptr : array + offset;
 }
 
-// Adds to weight_gradient, and to derivative what the norm's input gets from `upstream`.
+// One head of one sequence, of what a layer saves.
 template <class scalar>
-void norm_backward(const scalar *input, const scalar *weight, const scalar *upstream, scalar *weight_gradient,
-                   scalar *derivative, int64_t rows, int64_t width) {
-    const const_row<scalar> w(weight, width);
-    row<scalar> dw(weight_gradient, width);
-    for (int64_t r = 0; r < rows; ++r) {
-        const const_row<scalar> x(input + r * width, width);
-        const const_row<scalar> dy(upstream + r * width, width);
-        const scalar mean_square = x.square().mean();
-        const scalar scale = scalar(1) / std::sqrt(mean_square + scalar(k_norm_epsilon));
-        const scalar along = (dy * w * x).mean() * scale * scale;
-        dw += dy * x * scale;
-        row<scalar>(derivative + r * width, width) += (dy * w - x * along) * scale;
-    }
-}
-
-template <class scalar>
-void multiply(const scalar *a, const scalar *b, scalar *c, int64_t rows, int64_t inner, int64_t columns) {
-    view<scalar>(c, rows, columns).noalias() =
-        const_view<scalar>(a, rows, inner) * const_view<scalar>(b, inner, columns);
-}
-
-// weight_gradient += input^T * upstream
-template <class scalar>
-void add_weight_gradient(const scalar *input, const scalar *upstream, scalar *weight_gradient, int64_t rows,
-                         int64_t inner, int64_t columns) {
-    view<scalar>(weight_gradient, inner, columns).noalias() +=
-        const_view<scalar>(input, rows, inner).transpose() * const_view<scalar>(upstream, rows, columns);
-}
-
-// derivative (+)= upstream * weight^T
-template <class scalar>
-void multiply_back(const scalar *upstream, const scalar *weight, scalar *derivative, int64_t rows, int64_t inner,
-                   int64_t columns, bool add) {
-    const const_view<scalar> dy(upstream, rows, columns);
-    const const_view<scalar> w(weight, inner, columns);
-    view<scalar> dx(derivative, rows, inner);
-    if (add) {
-        dx.noalias() += dy * w.transpose();
-    } else {
-        dx.noalias() = dy * w.transpose();
-    }
-}
-
-// Rows of softmax scores [first, last) of one head over keys [0, last): what each query may see.
-template <class scalar>
-struct score_block {
-    int64_t first;
-    int64_t last;
-    [[nodiscard]] int64_t rows() const { return last - first; }
-};
-
-template <class scalar, class queries, class keys>
-view<scalar> scores(scalar *memory, const score_block<scalar> &block, const queries &q, const keys &k) {
-    view<scalar> s(memory, block.rows(), block.last);
-    s.noalias() = q.middleRows(block.first, block.rows()) * k.topRows(block.last).transpose();
-    s *= scalar(1) / std::sqrt(scalar(q.cols()));
-    return s;
-}
-
-// Where the parts of one head of one sequence begin in a [tokens, width] array.
-int64_t head_offset(const model_shape &shape, int64_t sequence, int64_t head) {
-    return sequence * shape.sequence * shape.width + head * shape.head_width();
-}
-
-template <class scalar>
-head_view<scalar> head_of(scalar *array, const model_shape &shape, int64_t sequence, int64_t head) {
-    return head_view<scalar>(array + head_offset(shape, sequence, head), shape.sequence, shape.head_width(),
-                             Eigen::OuterStride<>(shape.width));
-}
-
-template <class scalar>
-void attend_head(const layer_args<scalar> &args, int64_t sequence, int64_t head, scalar *memory) {
+attention_head<scalar> saved_head(const layer_args<scalar> &args, int64_t sequence, int64_t head) {
     const model_shape &shape = args.shape;
-    const auto q = head_of(args.saved.query, shape, sequence, head);
-    const auto k = head_of(args.saved.key, shape, sequence, head);
-    const auto v = head_of(args.saved.value, shape, sequence, head);
-    for (int64_t first = 0; first < shape.sequence; first += k_attention_rows) {
-        const score_block<scalar> block{first, std::min(first + k_attention_rows, shape.sequence)};
-        view<scalar> s = scores(memory, block, q, k);
-        for (int64_t r = 0; r < block.rows(); ++r) {
-            const int64_t seen = first + r + 1;
-            auto visible = s.row(r).head(seen).array();
-            const scalar largest = visible.maxCoeff();
-            visible = (visible - largest).exp();
-            const scalar sum = visible.sum();
-            visible *= scalar(1) / sum;
-            s.row(r).tail(block.last - seen).setZero();
-            if (args.saved.log_sum != nullptr) {
-                const int64_t token = sequence * shape.sequence + first + r;
-                args.saved.log_sum[token * shape.heads + head] = largest + std::log(sum);
-            }
-        }
-        if (args.saved.context != nullptr) {
-            auto context = head_of(args.saved.context, shape, sequence, head);
-            context.middleRows(first, block.rows()).noalias() = s * v.topRows(block.last);
-        }
-    }
+    const layer_tensors<scalar> &saved = args.saved;
+    const int64_t offset = sequence * shape.sequence * shape.width + head * shape.head_width();
+    const auto of = [&](scalar *array) {
+        return head_of(at(array, offset), shape.sequence, shape.width, shape.head_width());
+    };
+    return {of(saved.query),
+            of(saved.key),
+            of(saved.value),
+            of(saved.context),
+            at(saved.log_sum, sequence * shape.sequence * shape.heads + head),
+            shape.heads};
 }
 
 // Derivatives of one sequence's query, key and value, each [sequence, width].
@@ -148,79 +38,12 @@ struct projection_derivatives {
 };
 
 template <class scalar>
-void attend_head_backward(const layer_args<scalar> &args, int64_t sequence, int64_t head, scalar *d_context_memory,
-                          const projection_derivatives<scalar> &out, scalar *memory) {
-    const model_shape &shape = args.shape;
-    const auto q = head_of(args.saved.query, shape, sequence, head);
-    const auto k = head_of(args.saved.key, shape, sequence, head);
-    const auto v = head_of(args.saved.value, shape, sequence, head);
-    const auto context = head_of(args.saved.context, shape, sequence, head);
-    const auto d_context = head_of(d_context_memory, shape, 0, head);
-    auto dq = head_of(out.query, shape, 0, head);
-    auto dk = head_of(out.key, shape, 0, head);
-    auto dv = head_of(out.value, shape, 0, head);
-    dk.setZero();
-    dv.setZero();
-    const scalar scale = scalar(1) / std::sqrt(scalar(shape.head_width()));
-    scalar *const d_memory = memory + k_attention_rows * shape.sequence;
-    for (int64_t first = 0; first < shape.sequence; first += k_attention_rows) {
-        const score_block<scalar> block{first, std::min(first + k_attention_rows, shape.sequence)};
-        view<scalar> p = scores(memory, block, q, k);
-        view<scalar> ds(d_memory, block.rows(), block.last);
-        ds.noalias() = d_context.middleRows(first, block.rows()) * v.topRows(block.last).transpose();
-        for (int64_t r = 0; r < block.rows(); ++r) {
-            const int64_t seen = first + r + 1;
-            const scalar log_sum = args.saved.log_sum[(sequence * shape.sequence + first + r) * shape.heads + head];
-            const scalar along = d_context.row(first + r).dot(context.row(first + r));
-            auto visible = p.row(r).head(seen).array();
-            visible = (visible - log_sum).exp();
-            ds.row(r).head(seen).array() = (ds.row(r).head(seen).array() - along) * visible * scale;
-            p.row(r).tail(block.last - seen).setZero();
-            ds.row(r).tail(block.last - seen).setZero();
-        }
-        dv.topRows(block.last).noalias() += p.transpose() * d_context.middleRows(first, block.rows());
-        dk.topRows(block.last).noalias() += ds.transpose() * q.middleRows(first, block.rows());
-        dq.middleRows(first, block.rows()).noalias() = ds * k.topRows(block.last);
-    }
-}
-
-template <class scalar>
-scalar *at(scalar *array, int64_t offset) {
-    return array == nullptr ? nullptr : array + offset;
-}
-
-template <class scalar>
-void add_into(scalar *sum, const scalar *first, const scalar *second, int64_t elements) {
-    row<scalar>(sum, elements) = const_row<scalar>(first, elements) + const_row<scalar>(second, elements);
-}
-
-// silu(gate) * up, a few rows at a time by the compiler's vectors.
-template <class scalar>
-void swiglu(const scalar *gate, const scalar *up, scalar *output, int64_t elements) {
-    const const_row<scalar> g(gate, elements);
-    const const_row<scalar> u(up, elements);
-    row<scalar>(output, elements) = g / (scalar(1) + (-g).exp()) * u;
-}
-
-// In: derivative by swiglu's output. Out: by gate and by up (in place).
-template <class scalar>
-void swiglu_backward(const scalar *gate, const scalar *up, scalar *d_gate, scalar *d_output_then_up, int64_t elements) {
-    const const_row<scalar> g(gate, elements);
-    const const_row<scalar> u(up, elements);
-    row<scalar> dg(d_gate, elements);
-    row<scalar> d(d_output_then_up, elements);
-    dg = scalar(1) / (scalar(1) + (-g).exp());  // the sigmoid
-    const auto sigmoid = dg;
-    // Both need the sigmoid, and dg holds it: by up first into a block small enough to stay in registers.
-    constexpr int64_t k_block = 64;
-    Eigen::Array<scalar, 1, k_block> s;
-    for (int64_t first = 0; first < elements; first += k_block) {
-        const int64_t n = std::min(k_block, elements - first);
-        s.head(n) = sigmoid.segment(first, n);
-        dg.segment(first, n) = d.segment(first, n) * u.segment(first, n) * s.head(n) *
-                               (scalar(1) + g.segment(first, n) * (scalar(1) - s.head(n)));
-        d.segment(first, n) = d.segment(first, n) * g.segment(first, n) * s.head(n);
-    }
+attention_derivatives<scalar> head_derivatives(const model_shape &shape, int64_t head, scalar *d_context,
+                                               const projection_derivatives<scalar> &d) {
+    const auto of = [&](scalar *array) {
+        return head_of(array + head * shape.head_width(), shape.sequence, shape.width, shape.head_width());
+    };
+    return {of(d_context), of(d.query), of(d.key), of(d.value)};
 }
 
 }  // namespace
@@ -234,7 +57,7 @@ int64_t workspace_elements(const model_shape &shape) {
     }
     counter.take(ffn);
     counter.take(ffn);
-    counter.take(2 * k_attention_rows * shape.sequence);
+    counter.take(attention_memory(shape.sequence));
     counter.take(shape.sequence * k_vocabulary);
     return counter.used();
 }
@@ -320,7 +143,7 @@ template <class scalar>
 void attend(const layer_args<scalar> &args) {
     for (int64_t sequence = 0; sequence < args.shape.micro_batch; ++sequence) {
         for (int64_t head = 0; head < args.shape.heads; ++head) {
-            attend_head(args, sequence, head, args.workspace);
+            attend_head(saved_head(args, sequence, head), args.workspace);
         }
     }
 }
@@ -410,7 +233,7 @@ void attention_backward(const layer_args<scalar> &args) {
     scalar *const d_context = memory.take(rows * width);
     const projection_derivatives<scalar> d{memory.take(rows * width), memory.take(rows * width),
                                            memory.take(rows * width)};
-    scalar *const score_memory = memory.take(2 * k_attention_rows * rows);
+    scalar *const score_memory = memory.take(attention_memory(rows));
     const layer_weights<scalar> &w = args.weights;
     const layer_weights<scalar> &dw = args.gradients;
     for (int64_t sequence = 0; sequence < shape.micro_batch; ++sequence) {
@@ -419,7 +242,8 @@ void attention_backward(const layer_args<scalar> &args) {
         add_weight_gradient(args.saved.context + first, derivative, dw.out, rows, width, width);
         multiply_back(derivative, w.out, d_context, rows, width, width, false);
         for (int64_t head = 0; head < shape.heads; ++head) {
-            attend_head_backward(args, sequence, head, d_context, d, score_memory);
+            attend_head_backward(saved_head(args, sequence, head), head_derivatives(shape, head, d_context, d),
+                                 score_memory);
         }
         norm(args.saved.input + first, w.attention_norm, normed, rows, width);
         add_weight_gradient(normed, d.query, dw.query, rows, width, width);
@@ -448,17 +272,7 @@ void head_loss(const head_args<scalar> &args) {
         const uint8_t *const tokens = args.tokens + sequence * (rows + 1);
         norm(input, args.weights.final_norm, normed, rows, width);
         multiply(normed, args.weights.head, logits, rows, width, k_vocabulary);
-        for (int64_t r = 0; r < rows; ++r) {
-            row<scalar> z(logits + r * k_vocabulary, k_vocabulary);
-            const int64_t target = tokens[r + 1];
-            const scalar of_target = z[target];
-            const scalar largest = z.maxCoeff();
-            z = (z - largest).exp();
-            const scalar sum = z.sum();
-            loss += static_cast<double>(std::log(sum) + largest - of_target);
-            z *= static_cast<scalar>(args.scale) / sum;
-            z[target] -= static_cast<scalar>(args.scale);
-        }
+        loss += cross_entropy(logits, tokens + 1, args.scale, rows, k_vocabulary);
         add_weight_gradient(normed, logits, args.gradients.head, rows, width, k_vocabulary);
         multiply_back(logits, args.weights.head, d_normed, rows, width, k_vocabulary, false);
         std::fill_n(derivative, rows * width, scalar(0));
@@ -469,20 +283,8 @@ void head_loss(const head_args<scalar> &args) {
 
 template <class scalar>
 void adamw(const adamw_args<scalar> &args) {
-    constexpr double k_beta1 = 0.9;
-    constexpr double k_beta2 = 0.95;
-    constexpr double k_decay = 0.01;
-    const auto step = static_cast<double>(args.step);
-    const auto rate = static_cast<scalar>(args.learning_rate / (1.0 - std::pow(k_beta1, step)));
-    const auto correction = static_cast<scalar>(1.0 / (1.0 - std::pow(k_beta2, step)));
-    const auto keep = static_cast<scalar>(1.0 - args.learning_rate * k_decay);
-    const const_row<scalar> g(args.gradients, args.elements);
-    row<scalar> w(args.weights, args.elements);
-    row<scalar> m(args.first_moment, args.elements);
-    row<scalar> v(args.second_moment, args.elements);
-    m = m * scalar(k_beta1) + g * scalar(1.0 - k_beta1);
-    v = v * scalar(k_beta2) + g.square() * scalar(1.0 - k_beta2);
-    w = w * keep - m * rate / ((v * correction).sqrt() + scalar(1e-8));
+    adamw_update(adamw_step(args.step, args.learning_rate), args.gradients, args.weights, args.first_moment,
+                 args.second_moment, args.elements);
 }
 
 #define TRAIN_INSTANTIATE(scalar)                                 \
