@@ -252,6 +252,9 @@ void trainer::fetch(layer_args<float> &args, saved_layer &saved, size_t first, s
 void trainer::compute_missing(layer_args<float> &args, saved_layer &saved) {
     uint64_t missing_bytes = 0;
     for (const slot &s : k_slots) {
+        if ((saved.*s.tensor).finished()) {
+            continue;
+        }
         args.saved.*s.array = static_cast<float *>((saved.*s.tensor).fetch());
         if (args.saved.*s.array == nullptr) {
             missing_bytes += (saved.*s.tensor).size_bytes();
@@ -260,7 +263,7 @@ void trainer::compute_missing(layer_args<float> &args, saved_layer &saved) {
     const recompute_scope scope(device_.runtime(), missing_bytes);
     layer_tensors<float> missing{};
     for (const slot &s : k_slots) {
-        if (args.saved.*s.array == nullptr) {
+        if (args.saved.*s.array == nullptr && !(saved.*s.tensor).finished()) {
             const std::shared_ptr<void> array = device_.allocate_bytes((saved.*s.tensor).size_bytes());
             (saved.*s.tensor).set_computed(array);
             args.saved.*s.array = static_cast<float *>(array.get());

@@ -22,10 +22,11 @@ saved_tensor::saved_tensor(saved_tensor &&other) noexcept
       claim_(std::exchange(other.claim_, 0)),
       claimed_(other.claimed_),
       own_(std::move(other.own_)),
+      recompute_(other.recompute_),
       kept_by_necessity_(other.kept_by_necessity_) {}
 
 void saved_tensor::save(training_device &device, std::shared_ptr<void> array, int64_t micro_batch,
-                        const std::vector<const saved_tensor *> &sources) {
+                        const std::vector<const saved_tensor *> &sources, ebb_placement placement) {
     device_ = &device;
     std::vector<ebb_activation> from;
     for (const saved_tensor *source : sources) {
@@ -44,6 +45,7 @@ void saved_tensor::save(training_device &device, std::shared_ptr<void> array, in
     args.deleter = let_go;
     args.deleter_context = context.get();
     args.micro_batch = static_cast<uint64_t>(micro_batch);
+    args.placement = placement;
     if (!from.empty()) {
         args.flags = EBB_OFFLOAD_CAN_RECOMPUTE;
         args.recompute_from = from.data();
@@ -54,6 +56,7 @@ void saved_tensor::save(training_device &device, std::shared_ptr<void> array, in
     check(ebb_offload(device.runtime(), &args, &info), "ebb_offload");
     context.release();  // the deleter's now
     activation_ = info.activation;
+    recompute_ = info.placement == EBB_PLACE_RECOMPUTE;
     kept_by_necessity_ = info.reason == EBB_REASON_HOST_CAP || info.reason == EBB_REASON_PINNING ||
                          info.reason == EBB_REASON_COPY_ERROR || info.reason == EBB_REASON_LARGER_THAN_SLOT;
 }

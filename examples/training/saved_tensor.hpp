@@ -25,11 +25,14 @@ public:
 
     // `sources` are what computing this again would read; empty: it cannot be computed again.
     void save(training_device &device, std::shared_ptr<void> array, int64_t micro_batch,
-              const std::vector<const saved_tensor *> &sources);
+              const std::vector<const saved_tensor *> &sources, ebb_placement placement = EBB_PLACE_BY_POLICY);
     void *fetch();
     void set_computed(std::shared_ptr<void> array) { own_ = std::move(array); }
     void finish();
 
+    // Whether it is not on the device and will not come: it must be computed again.
+    [[nodiscard]] bool must_be_computed() const { return recompute_ && own_ == nullptr; }
+    [[nodiscard]] bool finished() const { return activation_ == 0; }
     [[nodiscard]] uint64_t size_bytes() const { return size_bytes_; }
     // Kept on the device although it was to be offloaded: no pinned memory, no pinning, or a failed copy.
     [[nodiscard]] bool kept_by_necessity() const { return kept_by_necessity_; }
@@ -44,6 +47,7 @@ private:
     ebb_claim claim_ = 0;
     void *claimed_ = nullptr;
     std::shared_ptr<void> own_;  // reloaded into memory of ours, or computed again
+    bool recompute_ = false;
     bool kept_by_necessity_ = false;
 };
 
