@@ -18,7 +18,7 @@ struct batch_shape {
     int64_t sequences = 0;
     int64_t length = 0;
 
-    [[nodiscard]] int64_t tokens() const { return sequences * length; }
+    [[nodiscard]] constexpr int64_t tokens() const { return sequences * length; }
 };
 
 struct clear_call {
