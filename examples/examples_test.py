@@ -10,23 +10,17 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import unittest
 
-PROGRAMS = ""
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "examples", "training"))
+from program_case import MODES, ProgramCase, main  # noqa: E402
 
 # Eight layers of a model so small that a step takes milliseconds; 4 KiB is the floor, so that all but the
 # softmax's sums is offloaded.
 SMALL = ["--layers=8", "--width=32", "--heads=2", "--ffn=64", "--sequence=64", "--micro-batch=4", "--floor=4KiB",
          "--device-memory=5MiB", "--d2h-rate=0", "--h2d-rate=0"]
-MODES = ["keep", "recompute", "offload-sync", "offload-lhs", "offload-pipelined", "offload-auto"]
 
-
-def run(program, *arguments, **variables):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("EBB_")}
-    environment.update(variables)
-    return subprocess.run([os.path.join(PROGRAMS, program), *arguments], capture_output=True, text=True,
-                          env=environment, check=False)
+run = ProgramCase.run_program
 
 
 def unindented(code):
@@ -37,16 +31,7 @@ def train(*arguments):
     return run("train_transformer", *arguments)
 
 
-class TestCase(unittest.TestCase):
-    def succeeds(self, result):
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        return result
-
-    def fails(self, result, status, *texts):
-        self.assertEqual(result.returncode, status, result.stdout + result.stderr)
-        for text in texts:
-            self.assertIn(text, result.stderr)
-
+class TestCase(ProgramCase):
     def loop_compares(self, device):
         text = self.succeeds(run("custom_loop", "--device", device, "--steps", "4")).stdout
         self.assertIn("the losses are the same, bit for bit", text)
@@ -58,7 +43,7 @@ class TestCase(unittest.TestCase):
         self.assertNotIn(" 0 KiB copied", rows[1])
 
     def trained(self, *arguments):
-        return json.loads(self.succeeds(train("--json", *arguments)).stdout)
+        return self.json_of(train("--json", *arguments))
 
 
 class small_programs(TestCase):
@@ -282,7 +267,7 @@ class limits(TestCase):
 class interrupt(TestCase):
     def test_ctrl_c_releases_everything(self):
         for arguments in [[], ["--mode=offload-auto"], ["--mode=recompute"]]:
-            with subprocess.Popen([os.path.join(PROGRAMS, "train_transformer"), *SMALL, "--steps=1000000", *arguments],
+            with subprocess.Popen([self.path_of("train_transformer"), *SMALL, "--steps=1000000", *arguments],
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
                 process.stdout.readline()  # the first line comes after the handler was set
                 process.send_signal(signal.SIGINT)
@@ -292,5 +277,4 @@ class interrupt(TestCase):
 
 
 if __name__ == "__main__":
-    PROGRAMS = sys.argv[1]
-    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=1)
+    main()

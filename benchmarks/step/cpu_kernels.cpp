@@ -1,7 +1,6 @@
 #include "cpu_kernels.hpp"
 
 #include <cstring>
-#include <vector>
 
 #include "random_values.hpp"
 #include "tensor_blocks.hpp"
@@ -62,7 +61,8 @@ train::attention_head<scalar> head_at(const attention_call &c, int64_t sequence,
 
 template <class scalar, class function>
 void for_each_head(const attention_call &c, const function &f) {
-    std::vector<scalar> memory(static_cast<size_t>(train::attention_memory(c.batch.length)));
+    // Aligned by Eigen: which instructions it takes, and so how sums are rounded, depends on that.
+    Eigen::Array<scalar, Eigen::Dynamic, 1> memory(train::attention_memory(c.batch.length));
     for (int64_t sequence = 0; sequence < c.batch.sequences; ++sequence) {
         for (int64_t head = 0; head < c.heads; ++head) {
             f(sequence, head, memory.data());

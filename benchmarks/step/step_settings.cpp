@@ -54,6 +54,9 @@ step_settings defaults_of(int argc, char **argv) {
 }
 
 std::string complaint_about_cuda(const step_settings &s) {
+    if (s.offload.d2h_bytes_per_second != 0 || s.offload.h2d_bytes_per_second != 0) {
+        return "--d2h-rate and --h2d-rate are for --device host";
+    }
     for (const auto &[name, value] : {std::pair("--width", s.shape.width), std::pair("--ffn", s.shape.ffn)}) {
         if (value % k_cuda_multiple != 0) {
             return fmt::format("{} {} is not a multiple of {}, as the products on a GPU want it", name, value,
@@ -70,11 +73,8 @@ std::string complaint_about_cuda(const step_settings &s) {
     return {};
 }
 
-std::string complaint(const step_settings &s) {
-    if (s.model == "moe" && s.top_k > s.experts) {
-        return fmt::format("--top-k {} is more than --experts {}", s.top_k, s.experts);
-    }
-    if (s.device == "host" && s.gpus != 1) {
+std::string complaint_about_host(const step_settings &s) {
+    if (s.gpus != 1) {
         return "--gpus is for --device cuda";
     }
     const step_shape shape = s.shape_at(s.shape.micro_batch);
@@ -86,10 +86,17 @@ std::string complaint(const step_settings &s) {
     const double saved =
         4.0 * layers * static_cast<double>(shape.tokens()) * (6.0 * width + 2.0 * rows_per_token * ffn);
     const double weights = 16.0 * layers * width * (4.0 * width + 3.0 * ffn * experts);
-    if (const std::string why = train::complaint_about_sizes(s, {saved, weights}); !why.empty()) {
+    return train::complaint_about_memory(s.offload, {saved, weights});
+}
+
+std::string complaint(const step_settings &s) {
+    if (s.model == "moe" && s.top_k > s.experts) {
+        return fmt::format("--top-k {} is more than --experts {}", s.top_k, s.experts);
+    }
+    if (const std::string why = train::complaint_about_heads(s.shape); !why.empty()) {
         return why;
     }
-    return s.device == "cuda" ? complaint_about_cuda(s) : std::string();
+    return s.device == "cuda" ? complaint_about_cuda(s) : complaint_about_host(s);
 }
 
 }  // namespace
@@ -133,12 +140,13 @@ step_settings default_settings(const std::string &device, const std::string &mod
     s.accumulation = 1;
     if (device == "cuda") {
         s.shape =
-            moe ? train::model_shape{4, 4096, 32, 2048, 8192, 4} : train::model_shape{4, 8192, 64, 28672, 8192, 2};
-        s.experts = 32;
-        s.top_k = 8;
+            moe ? train::model_shape{8, 4096, 32, 2048, 8192, 4} : train::model_shape{8, 6144, 48, 21504, 8192, 2};
+        s.experts = 16;
+        s.top_k = 4;
         s.steps = 5;
+        s.offload.device_bytes = 0;
     } else {
-        s.shape = moe ? train::model_shape{4, 128, 4, 256, 256, 10} : train::model_shape{4, 128, 4, 512, 256, 10};
+        s.shape = moe ? train::model_shape{8, 128, 4, 256, 256, 5} : train::model_shape{8, 128, 4, 512, 256, 5};
         s.steps = 6;
         s.offload.device_bytes = 448ULL << 20U;
         s.offload.d2h_bytes_per_second = 3'000'000'000;

@@ -14,12 +14,15 @@ uint64_t bytes_of(int64_t elements) {
 }
 
 std::string complaint(const settings &s) {
+    if (const std::string why = complaint_about_heads(s.shape); !why.empty()) {
+        return why;
+    }
     const auto layers = static_cast<double>(s.shape.layers);
     const auto width = static_cast<double>(s.shape.width);
     const auto ffn = static_cast<double>(s.shape.ffn);
     const double saved = 4.0 * layers * static_cast<double>(s.shape.tokens()) *
                          (6.0 * width + 2.0 * ffn + static_cast<double>(s.shape.heads));
-    return complaint_about_sizes(s, {saved, 16.0 * layers * width * (4.0 * width + 3.0 * ffn)});
+    return complaint_about_memory(s.offload, {saved, 16.0 * layers * width * (4.0 * width + 3.0 * ffn)});
 }
 
 }  // namespace
@@ -53,6 +56,8 @@ parsed parse_command_line(int argc, char **argv) {
         "train_transformer");
     app.option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     add_model_options(app, s);
+    app.get_option("--large-micro-batch")
+        ->description("also run keep and offload-auto at this micro batch [twice --micro-batch if no --mode is given]");
     app.add_option("--text", s.text_path, "file to train on [this project's documentation]");
     add_offload_options(app, s.offload);
     add_output_options(app, s);

@@ -28,8 +28,8 @@ void add_model_options(CLI::App &app, run_settings &s) {
     app.add_option("--sequence", s.shape.sequence, "tokens (bytes of text) per sequence")->check(dimension);
     app.add_option("--micro-batch", s.shape.micro_batch, "sequences per micro batch")->check(dimension);
     app.add_option("--large-micro-batch", s.large_micro_batch,
-                   "also run keep and offload-auto at this micro batch (twice --micro-batch if no --mode is given)")
-        ->check(dimension);
+                   "also run keep and offload-auto at this micro batch; 0: do not")
+        ->check(CLI::Range(int64_t{0}, k_largest_dimension));
     app.add_option("--accumulation", s.accumulation, "micro batches per optimizer step")->check(dimension);
     app.add_option("--steps", s.steps, "optimizer steps; the first two are not timed if there are more")
         ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
@@ -83,21 +83,23 @@ std::optional<int> parse_options(CLI::App &app, int argc, char **argv, const std
     return {};
 }
 
-std::string complaint_about_sizes(const run_settings &s, const model_bytes &needed) {
-    if (s.shape.width % s.shape.heads != 0) {
-        return fmt::format("--width {} is not a multiple of --heads {}", s.shape.width, s.shape.heads);
-    }
+std::string complaint_about_heads(const model_shape &shape) {
+    return shape.width % shape.heads == 0
+               ? std::string()
+               : fmt::format("--width {} is not a multiple of --heads {}", shape.width, shape.heads);
+}
+
+std::string complaint_about_memory(const offload_settings &s, const model_bytes &needed) {
     const uint64_t physical = physical_memory_bytes();
-    if (s.offload.device_bytes == 0) {
+    if (s.device_bytes == 0) {
         return "--device-memory is 0: the model needs some";
     }
-    if (s.offload.device_bytes > physical) {
-        return fmt::format("--device-memory {} MiB is more than this machine's memory, {} MiB",
-                           s.offload.device_bytes >> 20U, physical >> 20U);
-    }
-    if (s.offload.host_bytes > physical) {
-        return fmt::format("--host-memory {} MiB is more than this machine's memory, {} MiB",
-                           s.offload.host_bytes >> 20U, physical >> 20U);
+    for (const auto &[option, bytes] :
+         {std::pair("--device-memory", s.device_bytes), std::pair("--host-memory", s.host_bytes)}) {
+        if (bytes > physical) {
+            return fmt::format("{} {} MiB is more than this machine's memory, {} MiB", option, bytes >> 20U,
+                               physical >> 20U);
+        }
     }
     if (needed.saved + needed.weights > 64.0 * static_cast<double>(physical)) {
         return fmt::format(

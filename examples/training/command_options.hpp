@@ -22,12 +22,14 @@ void add_output_options(CLI::App &app, run_settings &s);
 // wrong together; empty: nothing.
 std::optional<int> parse_options(CLI::App &app, int argc, char **argv, const std::function<std::string()> &complaint);
 
-// What is wrong with the sizes, of a model that takes so much memory. In floating point, since what is too large may be
-// far too large. Empty: nothing.
+// What is wrong with sizes. Empty: nothing.
+std::string complaint_about_heads(const model_shape &shape);
+// Of a model that takes so much memory, on the host device. In floating point, since what is too large may be far too
+// large.
 struct model_bytes {
     double saved = 0;
     double weights = 0;
 };
-std::string complaint_about_sizes(const run_settings &s, const model_bytes &needed);
+std::string complaint_about_memory(const offload_settings &s, const model_bytes &needed);
 
 }  // namespace train

@@ -7,11 +7,12 @@ namespace train {
 namespace {
 
 // Device memory for activations in the offload modes: a quarter of what a micro batch saves, which with the
-// weights is well below half of what keeping everything takes. At least eight of the largest activation:
-// a layer's worth on the way out and as much on the way back.
+// weights is well below half of what keeping everything takes. At least a layer's worth on the way out and as
+// much on the way back, and eight of the largest activation.
 uint64_t offload_budget(const offload_settings &s, const saved_sizes &saved) {
-    return s.device_budget_bytes != 0 ? s.device_budget_bytes
-                                      : std::max(saved.micro_batch_bytes / 4, 8 * saved.largest_bytes);
+    return s.device_budget_bytes != 0
+               ? s.device_budget_bytes
+               : std::max({saved.micro_batch_bytes / 4, 2 * saved.layer_bytes, 8 * saved.largest_bytes});
 }
 
 void keep(const offload_settings & /*s*/, const saved_sizes & /*saved*/, ebb_runtime_options &options) {
