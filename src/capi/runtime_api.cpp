@@ -78,6 +78,7 @@ runtime_options core_options(const config &c, const ebb_runtime_options &o) {
     r.verify = c.verify;
     r.staging_memory = o.staging_memory;
     r.lent_allocator = o.allocator != nullptr;
+    r.profile_ranges = c.nvtx;
     r.measure_steps = c.record != "none";
     return r;
 }

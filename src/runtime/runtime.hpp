@@ -23,6 +23,7 @@
 #include "runtime/activation_list.hpp"
 #include "runtime/graph_holds.hpp"
 #include "runtime/handle_table.hpp"
+#include "runtime/profile_range.hpp"
 #include "runtime/step_timer.hpp"
 #include "runtime/storage_index.hpp"
 #include "runtime/time_samples.hpp"
@@ -63,6 +64,7 @@ struct runtime_options {
     void *staging_memory = nullptr;
     uint32_t handle_seed = 0;     // differs between the runtimes of a process, so that each knows its own handles
     bool measure_steps = false;   // times are taken though nothing is to be planned
+    bool profile_ranges = false;  // say to a profiler what is done for which activation
     bool lent_allocator = false;  // slots live on memory that the layer above supplies
 };
 
@@ -369,6 +371,11 @@ private:
         return options_.device_budget_bytes != 0 || learned_budget_bytes_ != 0;
     }
     void note_budget(uint64_t held, uint64_t budget);
+    // NVTX, where it is on: the name is put together for it.
+    [[nodiscard]] profile_range profiled(const char *what, const activation &a) {
+        return options_.profile_ranges ? profile_range(device_, what, names_.path(a.name).c_str(), a.size_bytes)
+                                       : profile_range();
+    }
     lane_sample sample_begin(stream_id stream, sample_kind kind, const activation &a);
     void sample_end(const lane_sample &sample);
 

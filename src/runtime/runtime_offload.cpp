@@ -424,6 +424,7 @@ void runtime::fail_copy(activation &a, const status &why) {
 // copies that used the block's memory (waits_).
 status runtime::copy_out(index i) {
     activation &a = activations_[i];
+    const profile_range profiled_here = profiled("offload", a);
     lanes::transfer t = lanes_now().begin(copy_direction::d2h);
     EBB_TRY(t.wait(a.produced));
     if (verifier_ != nullptr && !sums_at_home(a)) {
@@ -441,6 +442,9 @@ status runtime::copy_out(index i) {
         }
         from += e.size_bytes;
     });
+    if (copied.ok()) {
+        copied = t.flush();
+    }
     sample_end(sample);
     EBB_TRY(std::move(copied));
     if (verifier_ != nullptr) {

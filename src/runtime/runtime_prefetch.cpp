@@ -87,6 +87,7 @@ runtime::verdict runtime::prefetch(index i, uint32_t number) {
         return verdict::stop;
     }
     counters_.device_peak_bytes = std::max(counters_.device_peak_bytes, held_bytes());  // lent slots count as they come
+    const profile_range profiled_here = profiled("prefetch", body);
     if (status s = copy_in(body); !s.ok()) {
         remember_failure(std::move(s));
         return verdict::pass;  // its reload will try again, and say so

@@ -218,6 +218,9 @@ status runtime::copy_into(activation &body, std::byte *destination, const std::v
         }
         to += e.size_bytes;
     });
+    if (copied.ok()) {
+        copied = t.flush();
+    }
     sample_end(sample);
     EBB_TRY(std::move(copied));
     uint32_t sum = 0;
@@ -406,6 +409,7 @@ void runtime::keep_block_behind(activation &body, const ticket_set &readers) {
 }
 
 status runtime::wait_exposed(stream_id consumer, ticket point, const activation &a) {
+    const profile_range profiled_here = profiled("reload wait", a);
     const lane_sample sample = sample_begin(consumer, sample_kind::exposed_h2d, a);
     status waited = lines_.wait(consumer, point);
     sample_end(sample);
@@ -430,6 +434,9 @@ status runtime::copy_part(activation &body, const activation &view, std::byte *d
         }
         at += e.size_bytes;
     });
+    if (copied.ok()) {
+        copied = t.flush();
+    }
     EBB_TRY(std::move(copied));
     EBB_TRY(t.finish(arrival));
     EBB_TRY(lines_.add(body.arrivals, arrival));

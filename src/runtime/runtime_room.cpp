@@ -77,6 +77,7 @@ void runtime::give_up(index i) {
     a.home_late = !home_can_wait(a);
     status waited;
     if (!a.home_late) {
+        const profile_range profiled_here = profiled("give-up wait", a);
         const lane_sample sample = sample_begin(a.home, sample_kind::exposed_d2h, a);
         waited = lines_.wait(a.home, a.d2h);
         if (waited.ok()) {

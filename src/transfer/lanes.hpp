@@ -4,9 +4,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/status.hpp"
@@ -22,6 +24,8 @@ class lanes {
         uint16_t timeline = 0;
         copy_direction direction{};
         std::vector<uint64_t> waited;  // by timeline: the latest point that this lane waits for already
+        std::array<copy_piece, 32> gathered;
+        uint32_t gathered_count = 0;
     };
 
 public:
@@ -40,7 +44,9 @@ public:
     public:
         status wait(ticket t);
         status wait(const ticket_set &set);
+        // Small pieces are gathered, for devices to which one call with many of them is cheaper, until flush().
         status copy(void *destination, const void *source, uint64_t size_bytes);
+        status flush();
         status finish(ticket &t) const;
         [[nodiscard]] stream_id stream() const noexcept;
 
@@ -109,6 +115,13 @@ inline status lanes::transfer::wait(const ticket_set &set) {
 }
 
 inline status lanes::transfer::copy(void *destination, const void *source, uint64_t size_bytes) {
+    constexpr uint64_t k_small_bytes = 1ULL << 20U;
+    owner_->copied_bytes_[lane_->direction == copy_direction::d2h ? 0 : 1] += size_bytes;
+    if (size_bytes <= std::min(k_small_bytes, owner_->chunk_bytes_)) {
+        lane_->gathered[lane_->gathered_count++] = {destination, source, size_bytes};
+        return lane_->gathered_count == lane_->gathered.size() ? flush() : status();
+    }
+    EBB_TRY(flush());
     auto *to = static_cast<std::byte *>(destination);
     const auto *from = static_cast<const std::byte *>(source);
     for (uint64_t done = 0; done < size_bytes;) {
@@ -116,8 +129,17 @@ inline status lanes::transfer::copy(void *destination, const void *source, uint6
         EBB_TRY(owner_->device_.copy(lane_->stream, lane_->direction, to + done, from + done, piece));
         done += piece;
     }
-    owner_->copied_bytes_[lane_->direction == copy_direction::d2h ? 0 : 1] += size_bytes;
     return {};
+}
+
+inline status lanes::transfer::flush() {
+    const uint32_t count = std::exchange(lane_->gathered_count, 0);
+    const copy_piece &first = lane_->gathered[0];
+    if (count == 1) {
+        return owner_->device_.copy(lane_->stream, lane_->direction, first.destination, first.source, first.size_bytes);
+    }
+    return count == 0 ? status()
+                      : owner_->device_.copy_pieces(lane_->stream, lane_->direction, lane_->gathered.data(), count);
 }
 
 inline status lanes::transfer::finish(ticket &t) const {

@@ -92,6 +92,7 @@ status cuda_device::find_out() {
     info_.name = "cuda";
     info_.type = memory_type::cuda;
     info_.ordinal = context_.ordinal;
+    info_.captures = true;
     char model[256] = "";
     EBB_TRY(errors_.check(api_.device_get_name(model, sizeof model, context_.ordinal), "cudaGetDeviceProperties",
                           [] { return std::string("asking for the device's name"); }));

@@ -79,6 +79,7 @@ int32_t make(const void *context, const module_options *options, void (*note)(vo
         const device_info &known = made.value()->info();
         *info = {static_cast<int32_t>(known.type),
                  known.integrated ? 1 : 0,
+                 known.captures ? 1 : 0,
                  known.default_chunk_bytes,
                  known.slab_bytes,
                  known.measured_link.d2h_bytes_per_second,

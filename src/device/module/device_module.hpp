@@ -8,7 +8,7 @@
 namespace ebb {
 
 // Changes with every change below: both libraries come from one build.
-constexpr uint32_t k_device_module_version = 1;
+constexpr uint32_t k_device_module_version = 2;
 
 // What kind of machine the module finds itself on.
 struct module_driver {
@@ -29,6 +29,7 @@ struct module_options {
 struct module_device_info {
     int32_t type;
     int32_t integrated;
+    int32_t captures;
     uint64_t default_chunk_bytes;
     uint64_t slab_bytes;
     uint64_t d2h_bytes_per_second;

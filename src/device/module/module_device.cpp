@@ -28,6 +28,7 @@ result<std::unique_ptr<device>> module_device::make(const device_module &module,
     made->info_.type = static_cast<memory_type>(info.type);
     made->info_.ordinal = options.ordinal;
     made->info_.integrated = info.integrated != 0;
+    made->info_.captures = info.captures != 0;
     made->info_.default_chunk_bytes = info.default_chunk_bytes;
     made->info_.slab_bytes = info.slab_bytes;
     made->info_.measured_link = {info.d2h_bytes_per_second, info.h2d_bytes_per_second,
