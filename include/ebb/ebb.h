@@ -26,6 +26,8 @@
  *   remembered beyond the activation it was named for: the caller keeps a stream alive until that activation is
  *   released and, if it was released through ebb_drop or a DLPack deleter, until the next call. Ebb never destroys,
  *   synchronises or changes a caller's stream.
+ * - EBB_STREAM_PER_THREAD is the stream of the thread that calls: it is for runtimes that one thread alone calls, and refused from
+ *   another.
  * - EBB_STREAM_CALLING_THREAD is for callers that compute on the thread itself. As producer: the bytes are there. As
  *   consumer: call ebb_wait before reading. As home: sources are given up by the same counts, their deleters run
  *   once the copy is done, in a later call on any thread or in ebb_wait_room, which blocks for it. As last
@@ -361,8 +363,8 @@ EBB_API ebb_status ebb_collective_end(ebb_runtime *runtime, ebb_stream stream);
  * - Graphs are launched in the order in which they were captured: offload in one and reload in a later one. Calls outside of
  *   captures may use what was offloaded in one, on a stream that comes behind its launch.
  * - In a capture nothing is measured and the step is not recorded; it follows the plan as it stands. Copies are not held for
- *   collectives. While one is open, nothing is allocated, pinned or freed, on any thread: run a step without capturing
- *   first. Work of Ebb's that a capture would have to come behind must be over: synchronize the device before it begins.
+ *   collectives. While one is open, Ebb allocates, pins and frees nothing, on any thread: run a step without capturing
+ *   first. A lent allocator is asked all the same, and keeps what a capture has used until ebb_graph_release. Work of Ebb's that a capture would have to come behind must be over: synchronize the device before it begins.
  * - EBB_WRONG_STATE or EBB_UNSUPPORTED says that something cannot be part of a capture (verify mode, say), before it has harmed it. A
  *   capture that ends without a join leaves nothing: what was offloaded in it cannot be reloaded.
  * - With captures or graphs that were not released, ebb_runtime_close is EBB_BUSY, unless forced.

@@ -55,6 +55,11 @@ std::vector<cudaStream_t> cuda_streams::remove_all() {
 
 status cuda_streams::refusal(stream_id stream) {
     const auto number = static_cast<uint64_t>(stream);
+    if (number == k_per_thread) {
+        return {code::invalid_argument,
+                "stream 2 (per-thread) is the stream of the thread that calls, and another thread has named it on this "
+                "device before: give a cudaStream_t, or call from one thread only"};
+    }
     if (stream == k_calling_thread) {
         return {code::invalid_argument,
                 fmt::format("stream {}: the calling thread is no stream of a CUDA device; give a cudaStream_t, or 0, 1 "

@@ -36,7 +36,7 @@ public:
         const bool address =
             number >= k_page_bytes && number >> k_user_space_bits == 0 && number % alignof(void *) == 0;
         handle = reinterpret_cast<cudaStream_t>(number);
-        return address || is_current_devices(stream);
+        return address || number < k_per_thread || (number == k_per_thread && is_owner_of_per_thread());
     }
     [[nodiscard]] static status refusal(stream_id stream);
 
@@ -61,7 +61,15 @@ private:
         std::atomic<uint64_t> number{0};  // 0: free
         std::atomic<cudaStream_t> handle{nullptr};
     };
-    std::mutex mutex_;  // of add and remove; find takes no lock
+    // In another thread's call number 2 would be another stream, and what was to be ordered would not be.
+    [[nodiscard]] bool is_owner_of_per_thread() const noexcept {
+        static thread_local char this_thread;
+        const void *owner = nullptr;
+        return per_thread_owner_.compare_exchange_strong(owner, &this_thread) || owner == &this_thread;
+    }
+
+    mutable std::atomic<const void *> per_thread_owner_{nullptr};  // the first thread that named number 2
+    std::mutex mutex_;                                             // of add and remove; find takes no lock
     std::array<slot, k_most_streams> slots_;
     std::vector<uint32_t> free_;
     uint32_t used_ = 0;
