@@ -24,7 +24,8 @@ void note_kept(const char *program, const std::vector<mode_result> &results) {
                        program, r.mode, r.kept_by_necessity);
         }
         if (r.out_of_memory) {
-            fmt::print(stderr, "{}: mode {} at micro batch {} stopped: {}\n", program, r.mode, r.micro_batch, r.why);
+            fmt::print(stderr, "{}: mode {} at micro batch {} does not fit, as its row says: {}\n", program, r.mode,
+                       r.micro_batch, r.why);
         }
     }
 }
