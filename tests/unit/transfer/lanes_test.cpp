@@ -46,7 +46,27 @@ TEST_F(lanes_test, copies_are_cut_into_chunks) {
 TEST_F(lanes_test, a_chunk_of_its_own_size_is_one) {
     lanes::transfer t = with(1).begin(copy_direction::d2h);
     EXPECT_TRUE(t.copy(at(1 << 20U), at(0), k_chunk_bytes).ok());
+    EXPECT_TRUE(t.flush().ok());
     EXPECT_EQ(device_.pieces.size(), 1U);
+}
+
+// In the order of the calls, small ones and large ones, and none twice.
+TEST_F(lanes_test, small_pieces_are_gathered_until_a_large_one_comes_or_many_have_come) {
+    lanes::transfer t = with(1).begin(copy_direction::h2d);
+    for (uint64_t i = 0; i < 40; ++i) {
+        EXPECT_TRUE(t.copy(at(1 << 20U), at(i), 10).ok());
+        EXPECT_EQ(device_.pieces.size(), i < 31 ? 0U : 32U);
+    }
+    EXPECT_TRUE(t.copy(at(1 << 20U), at(100), 2 * k_chunk_bytes).ok());
+    EXPECT_TRUE(t.copy(at(1 << 20U), at(101), 10).ok());
+    EXPECT_TRUE(t.flush().ok());
+    EXPECT_TRUE(t.flush().ok());
+    ASSERT_EQ(device_.pieces.size(), 43U);
+    for (uint64_t i = 0; i < 40; ++i) {
+        EXPECT_EQ(device_.pieces[i].offset_bytes, i);
+    }
+    EXPECT_EQ(device_.pieces[40].offset_bytes, 100U);
+    EXPECT_EQ(device_.pieces[42].offset_bytes, 101U);
 }
 
 TEST_F(lanes_test, each_direction_has_its_own_lanes_and_takes_them_in_turn) {
