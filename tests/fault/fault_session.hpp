@@ -1,4 +1,4 @@
-// A runtime on the host device whose faults, copies and trace a test controls, with as many streams as it asks for.
+// A runtime on a machine whose faults, copies and trace a test controls, with as many streams as it asks for.
 // Sources are freed by their deleters, each of which must run once; bytes are checked on the streams that read them.
 #pragma once
 
@@ -72,7 +72,7 @@ public:
     explicit session(const runtime_options &core, const host_device_options &host = {}, uint64_t slab_bytes = 0) {
         auto dev = rig_device::make(host, slab_bytes);
         device_ = dev.get();
-        host_device *inner = &dev->host();
+        host_device *inner = dev->machine().host();
         result<ebb_runtime *> made =
             capi::make_runtime(std::move(dev), inner, core, logger(note_line, this, log_level::warning), nullptr);
         EXPECT_TRUE(made.ok()) << made.why().text();
@@ -89,7 +89,7 @@ public:
         }
         let_all_pass();
         for (const ebb_stream stream : streams_) {
-            EBB_EXPECT_OK(ebb_host_stream_synchronize(runtime_, stream));
+            sync(stream);
         }
         EBB_EXPECT_OK(ebb_runtime_close(std::exchange(runtime_, nullptr), EBB_CLOSE_FORCE));
         EXPECT_EQ(wrong_.load(), 0) << "bytes came back wrong";
@@ -100,6 +100,7 @@ public:
 
     [[nodiscard]] ebb_runtime *runtime() { return runtime_; }
     [[nodiscard]] rig_device &device() { return *device_; }
+    [[nodiscard]] test_machine &machine() { return device_->machine(); }
     [[nodiscard]] fault_device &fault() { return device_->fault(); }
     [[nodiscard]] const std::vector<std::string> &log() const { return log_; }
     [[nodiscard]] int wrong() const { return wrong_.load(); }
@@ -112,14 +113,14 @@ public:
     }
 
     ebb_stream stream() {
-        ebb_stream made = 0;
-        EBB_EXPECT_OK(ebb_host_stream_create(runtime_, &made));
-        streams_.push_back(made);
-        return made;
+        const result<stream_id> made = machine().create_stream();
+        EXPECT_TRUE(made.ok()) << made.why().text();
+        streams_.push_back(static_cast<ebb_stream>(made.value()));
+        return streams_.back();
     }
     void end_stream(ebb_stream stream) {
         streams_.erase(std::find(streams_.begin(), streams_.end(), stream));
-        EBB_EXPECT_OK(ebb_host_stream_destroy(runtime_, stream));
+        EXPECT_TRUE(machine().destroy_stream(stream_id{stream}).ok());
     }
     stream_gate &gate() { return gates_.emplace_back(); }
     void let_all_pass() {
@@ -134,12 +135,12 @@ public:
 
     void launch(ebb_stream stream, std::function<void()> body) {
         launches_.push_back(std::move(body));
-        EBB_EXPECT_OK(ebb_host_launch(runtime_, stream, run, &launches_.back()));
+        EXPECT_TRUE(machine().launch(stream_id{stream}, run, &launches_.back()).ok());
     }
     void stand(ebb_stream stream, stream_gate &at) {
         launch(stream, [&at] { at.pass(); });
     }
-    void sync(ebb_stream stream) { EBB_EXPECT_OK(ebb_host_stream_synchronize(runtime_, stream)); }
+    void sync(ebb_stream stream) { EXPECT_TRUE(machine().synchronize(stream_id{stream}).ok()); }
     // Everything that is enqueued has run; nothing may be held.
     void drain() {
         for (const ebb_stream stream : streams_) {
@@ -149,10 +150,11 @@ public:
     }
 
     [[nodiscard]] std::byte *alloc(uint64_t size_bytes) {
-        void *data = nullptr;
-        EBB_EXPECT_OK(ebb_host_alloc(runtime_, size_bytes, &data));
-        return static_cast<std::byte *>(data);
+        const result<void *> data = machine().alloc(size_bytes);
+        EXPECT_TRUE(data.ok()) << data.why().text();
+        return static_cast<std::byte *>(data.ok() ? data.value() : nullptr);
     }
+    void free(std::byte *data) { EXPECT_TRUE(machine().free(data).ok()); }
 
     // Offloads `args` as it stands, with a deleter that frees `freed` (null: frees nothing).
     saved offload(ebb_offload_args args, uint64_t seed, std::byte *freed) {
@@ -241,7 +243,7 @@ private:
         auto *s = static_cast<source *>(context);
         ++s->deleted;
         if (s->freed != nullptr && s->deleted == 1) {
-            EXPECT_TRUE(s->owner->device_->host().free_device(s->freed).ok());
+            s->owner->free(s->freed);
         }
     }
 

@@ -41,7 +41,7 @@ private:
     std::byte *elsewhere_ = s_.alloc(k_unit_bytes);
 };
 
-TEST_F(one_block, is_reused_behind_the_copy_into_it) {
+TEST_P(one_block, is_reused_behind_the_copy_into_it) {
     s_.hold(copy_direction::d2h);
     s_.release(s_.save(compute_, "x"));
     const session::saved next = save_elsewhere();
@@ -53,7 +53,7 @@ TEST_F(one_block, is_reused_behind_the_copy_into_it) {
 }
 
 // Two reads of it, one on each lane, for streams that have nothing to do with each other.
-TEST_F(one_block, is_reused_behind_every_copy_out_of_it) {
+TEST_P(one_block, is_reused_behind_every_copy_out_of_it) {
     const std::array<std::byte *, 2> own = {s_.alloc(k_unit_bytes), s_.alloc(k_unit_bytes)};
     const std::array<ebb_stream, 2> consumers = {consumer_, s_.stream()};
     const session::saved x = s_.save(compute_, "x");
@@ -72,11 +72,11 @@ TEST_F(one_block, is_reused_behind_every_copy_out_of_it) {
     s_.release(next);
     finish();
     for (std::byte *data : own) {
-        EBB_EXPECT_OK(ebb_host_free(s_.runtime(), data));
+        s_.free(data);
     }
 }
 
-TEST_F(one_block, is_reused_behind_a_copy_of_a_part_of_it) {
+TEST_P(one_block, is_reused_behind_a_copy_of_a_part_of_it) {
     constexpr uint64_t k_half = k_unit_bytes / 2;
     std::byte *own = s_.alloc(k_half);
     ebb_offload_args args{};
@@ -99,7 +99,7 @@ TEST_F(one_block, is_reused_behind_a_copy_of_a_part_of_it) {
     expect_behind(copies(copy_direction::d2h).back(), in[0]);
     s_.release(next);
     finish();
-    EBB_EXPECT_OK(ebb_host_free(s_.runtime(), own));
+    s_.free(own);
 }
 
 // -------------------------------------------------------------------------------------- one slot, staged sources --
@@ -140,13 +140,13 @@ protected:
         s_.read_back(saved, consumer_);
         s_.release(saved);
         finish();
-        EBB_EXPECT_OK(ebb_host_free(s_.runtime(), data_));
+        s_.free(data_);
     }
 
     std::byte *data_ = s_.alloc(k_unit_bytes);
 };
 
-TEST_F(one_slot, is_filled_behind_every_producer_of_a_staged_source) {
+TEST_P(one_slot, is_filled_behind_every_producer_of_a_staged_source) {
     const ebb_stream late = s_.stream();
     stand(late);
     const session::saved x = save_staged({compute_, late});
@@ -155,7 +155,7 @@ TEST_F(one_slot, is_filled_behind_every_producer_of_a_staged_source) {
     finish_with(x);
 }
 
-TEST_F(one_slot, is_filled_by_a_staged_source_behind_its_last_reader) {
+TEST_P(one_slot, is_filled_by_a_staged_source_behind_its_last_reader) {
     const session::saved x = s_.save(compute_, "x");
     const ebb_reload_info info = s_.reload(x, consumer_);
     stand(consumer_);
@@ -168,7 +168,7 @@ TEST_F(one_slot, is_filled_by_a_staged_source_behind_its_last_reader) {
     finish_with(y);
 }
 
-TEST_F(one_slot, of_a_staged_source_is_reused_behind_the_copy_out_of_it) {
+TEST_P(one_slot, of_a_staged_source_is_reused_behind_the_copy_out_of_it) {
     const session::saved x = s_.save(compute_, "x");
     s_.drain();
     s_.device().clear();
@@ -189,7 +189,7 @@ protected:
     own_memory() : order_test(copies_always(1)) {}
     void finish() {
         order_test::finish();
-        EBB_EXPECT_OK(ebb_host_free(s_.runtime(), own_));
+        s_.free(own_);
     }
     // On the consumer's stream, since the bytes are on the device.
     size_t copy_from_device(const session::saved &x) {
@@ -200,7 +200,7 @@ protected:
     std::byte *own_ = s_.alloc(k_unit_bytes);
 };
 
-TEST_F(own_memory, is_filled_from_a_slot_behind_the_copy_into_that) {
+TEST_P(own_memory, is_filled_from_a_slot_behind_the_copy_into_that) {
     const session::saved x = s_.save(compute_, "x");
     s_.hold(copy_direction::h2d);
     const ebb_reload_info info = s_.reload(x, compute_);
@@ -211,7 +211,7 @@ TEST_F(own_memory, is_filled_from_a_slot_behind_the_copy_into_that) {
     finish();
 }
 
-TEST_F(own_memory, is_filled_from_a_source_behind_its_producer) {
+TEST_P(own_memory, is_filled_from_a_source_behind_its_producer) {
     stand(compute_);
     const session::saved x = s_.save(compute_, "x", k_unit_bytes, at_home(EBB_PLACE_KEEP));
     const size_t produced = records().back();
@@ -221,7 +221,7 @@ TEST_F(own_memory, is_filled_from_a_source_behind_its_producer) {
 }
 
 // Copied on a lane, since the bytes are in host memory: all of them, or a part.
-TEST_F(own_memory, is_written_behind_what_the_consumer_did_with_it) {
+TEST_P(own_memory, is_written_behind_what_the_consumer_did_with_it) {
     ebb_offload_args args{};
     args.storage_id = 7;
     const session::saved whole = s_.save(compute_, "whole", k_unit_bytes, args);
@@ -248,6 +248,10 @@ TEST_F(own_memory, is_written_behind_what_the_consumer_did_with_it) {
     s_.release(whole);
     finish();
 }
+
+EBB_ON_EVERY_MACHINE(one_block);
+EBB_ON_EVERY_MACHINE(one_slot);
+EBB_ON_EVERY_MACHINE(own_memory);
 
 }  // namespace
 }  // namespace ebb::test

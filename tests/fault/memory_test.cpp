@@ -14,19 +14,20 @@
 namespace ebb::test {
 namespace {
 
+class memory : public on_every_machine {};
+
 using ::testing::HasSubstr;
 
 // ------------------------------------------------------------------------------------------------------- M1 --
 
 // Half of them are released and half dropped from elsewhere; none was ever reloaded, and no copy has begun.
-TEST(memory, M1_an_activation_dies_with_its_handle) {
+TEST_P(memory, M1_an_activation_dies_with_its_handle) {
     for (const bool stays : {false, true}) {
         runtime_options core = stays ? sources_stay() : copies_always();
         session s(core);
         const ebb_stream compute = s.stream();
         const ebb_stream home = s.stream();
-        uint64_t before_bytes = 0;
-        EBB_ASSERT_OK(ebb_host_memory(s.runtime(), nullptr, &before_bytes, nullptr));
+        const uint64_t before_bytes = s.machine().used_bytes();
         s.hold(copy_direction::d2h);
         constexpr size_t k_count = 100;
         std::vector<session::saved> all;
@@ -50,9 +51,7 @@ TEST(memory, M1_an_activation_dies_with_its_handle) {
         EXPECT_EQ(after.kept_bytes, 0U);
         EXPECT_EQ(after.staging_used_bytes, 0U);
         EXPECT_EQ(s.deleted(), k_count);
-        uint64_t after_bytes = 0;
-        EBB_ASSERT_OK(ebb_host_memory(s.runtime(), nullptr, &after_bytes, nullptr));
-        EXPECT_EQ(after_bytes, before_bytes);
+        EXPECT_EQ(s.machine().used_bytes(), before_bytes);
         // What was freed serves the next ones: nothing more is pinned.
         for (size_t i = 0; i < k_count; ++i) {
             s.release(s.save(compute, "x", k_unit_bytes, args));
@@ -73,7 +72,7 @@ rig::options small_rig() {
     return o;
 }
 
-TEST(memory, M2_no_assumption_of_one_forward_and_one_backward_in_a_step) {
+TEST_P(memory, M2_no_assumption_of_one_forward_and_one_backward_in_a_step) {
     rig r(small_rig());
     constexpr int k_layers = 5;
     const auto name = [](int l) { return "layer." + std::to_string(l); };
@@ -123,7 +122,7 @@ TEST(memory, M2_no_assumption_of_one_forward_and_one_backward_in_a_step) {
 
 // ------------------------------------------------------------------------------------------- M3, M4, M5 --
 
-TEST(memory, M3_sizes_just_above_powers_of_two_waste_little) {
+TEST_P(memory, M3_sizes_just_above_powers_of_two_waste_little) {
     session s(copies_always(1, 2 << 20U));
     const ebb_stream compute = s.stream();
     for (int step = 0; step < 3; ++step) {
@@ -179,7 +178,7 @@ std::map<uint32_t, uint64_t> registrations(session &s) {
 
 // Sizes that fall into one class of any list of free blocks, be its classes powers of two or finer, and none of them
 // rounded; what was freed last is often the smallest. A block holds all that was asked for, and nobody else's bytes.
-TEST(memory, M4_a_block_is_never_smaller_than_the_request) {
+TEST_P(memory, M4_a_block_is_never_smaller_than_the_request) {
     constexpr uint64_t k_class_bytes = 4 * k_unit_bytes;
     runtime_options core = copies_always(1, 4 * k_class_bytes);
     core.host_bytes = 24 * k_class_bytes;
@@ -244,7 +243,7 @@ TEST(memory, M4_a_block_is_never_smaller_than_the_request) {
     EXPECT_EQ(s.wrong(), 0);
 }
 
-TEST(memory, M5_growing_does_not_hold_old_and_new_at_once) {
+TEST_P(memory, M5_growing_does_not_hold_old_and_new_at_once) {
     constexpr uint64_t k_first_bytes = 8 << 20U;
     constexpr uint64_t k_next_bytes = k_first_bytes + k_first_bytes / 10;
     session s(copies_always(1, k_next_bytes));
@@ -264,7 +263,7 @@ TEST(memory, M5_growing_does_not_hold_old_and_new_at_once) {
 
 // A source whose last reader stands still, and a thousand that come after it: they are freed as soon as their own
 // copies are done, and their blocks serve again.
-TEST(memory, M6_one_slow_event_does_not_hold_back_the_others) {
+TEST_P(memory, M6_one_slow_event_does_not_hold_back_the_others) {
     session s(copies_always());
     const ebb_stream slow_reader = s.stream();
     stream_gate &slow = s.gate();
@@ -316,7 +315,7 @@ struct chain_link {
 };
 
 // Deleters that end other activations and free memory; each runs once and everything is gone at the end.
-TEST(memory, M7_deleters_may_end_other_activations) {
+TEST_P(memory, M7_deleters_may_end_other_activations) {
     session s(sources_stay());
     const ebb_stream compute = s.stream();
     constexpr size_t k_links = 50;
@@ -336,7 +335,7 @@ TEST(memory, M7_deleters_may_end_other_activations) {
         args.deleter = [](void *context) {
             auto *self = static_cast<chain_link *>(context);
             ++self->runs;
-            EBB_EXPECT_OK(ebb_host_free(self->owner->runtime(), self->data));
+            self->owner->free(self->data);
             if (self->next != 0) {
                 EBB_EXPECT_OK(ebb_release(self->owner->runtime(), self->next));
                 EXPECT_EQ(ebb_release(self->owner->runtime(), self->next), EBB_STALE_HANDLE);
@@ -357,7 +356,7 @@ TEST(memory, M7_deleters_may_end_other_activations) {
 }
 
 // A tensor that is freed on a stream's thread: the claim ends there, and the device is not called from there.
-TEST(memory, M7_nothing_is_freed_on_a_streams_thread) {
+TEST_P(memory, M7_nothing_is_freed_on_a_streams_thread) {
     session s(copies_always());
     const ebb_stream compute = s.stream();
     const ebb_stream consumer = s.stream();
@@ -389,8 +388,8 @@ public:
         std::map<void *, int> mapped, allocated;
         int strange = 0;
     };
-    bookkeeping_device(std::unique_ptr<host_device> host, books &to)
-        : device_decorator(*host), host_(std::move(host)), to_(to) {}
+    bookkeeping_device(std::unique_ptr<test_machine> machine, books &to)
+        : device_decorator(machine->dev()), machine_(std::move(machine)), to_(to) {}
     result<void *> map_host(uint64_t size_bytes) override { return open(to_.mapped, inner().map_host(size_bytes)); }
     status unmap_host(void *data, uint64_t size_bytes) override {
         end(to_.mapped, data);
@@ -413,21 +412,21 @@ private:
     }
     void end(std::map<void *, int> &book, void *data) { to_.strange += --book[data] == 0 ? 0 : 1; }
 
-    std::unique_ptr<host_device> host_;
+    std::unique_ptr<test_machine> machine_;
     books &to_;
 };
 
-TEST(memory, M7_each_registration_is_undone_once) {
+TEST_P(memory, M7_each_registration_is_undone_once) {
     bookkeeping_device::books books;
-    auto host = std::make_unique<host_device>(host_device_options{});
-    host_device *inner = host.get();
+    auto owned = make_machine({});
+    test_machine &machine = *owned;
     runtime_options core;
     core.min_offload_bytes = 1;
-    result<ebb_runtime *> made = capi::make_runtime(std::make_unique<bookkeeping_device>(std::move(host), books), inner,
-                                                    core, logger(), nullptr);
+    result<ebb_runtime *> made = capi::make_runtime(std::make_unique<bookkeeping_device>(std::move(owned), books),
+                                                    machine.host(), core, logger(), nullptr);
     ASSERT_TRUE(made.ok()) << made.why().text();
     ebb_runtime *runtime = made.value();
-    std::vector<std::byte> bytes(8 * k_unit_bytes);
+    void *bytes = machine.alloc(8 * k_unit_bytes).value();
     const ebb_stream thread = EBB_STREAM_CALLING_THREAD;
     for (int step = 0; step < 4; ++step) {
         EBB_ASSERT_OK(ebb_step(runtime, EBB_PHASE_TRAIN));
@@ -436,7 +435,7 @@ TEST(memory, M7_each_registration_is_undone_once) {
             ebb_offload_args args{};
             args.struct_size = sizeof(args);
             args.name = "x";
-            args.data = bytes.data();
+            args.data = bytes;
             args.size_bytes = i * k_unit_bytes;
             args.producers = &thread;
             args.producer_count = 1;
@@ -470,7 +469,7 @@ TEST(memory, M7_each_registration_is_undone_once) {
 
 constexpr uint64_t k_pinnable_bytes = 4 * k_unit_bytes;
 
-TEST(memory, M8_refused_pinning_is_named_and_the_run_goes_on) {
+TEST_P(memory, M8_refused_pinning_is_named_and_the_run_goes_on) {
     session s(copies_always(1, 4 * k_unit_bytes));
     s.fault().refuse_pinning_above(k_pinnable_bytes);
     const ebb_stream compute = s.stream();
@@ -508,7 +507,7 @@ TEST(memory, M8_refused_pinning_is_named_and_the_run_goes_on) {
     EXPECT_EQ(report["names"][0]["kept_by_reason"]["pinning"], 12);
 }
 
-TEST(memory, M9_running_out_of_host_memory_says_how_much_and_how_to_raise_it) {
+TEST_P(memory, M9_running_out_of_host_memory_says_how_much_and_how_to_raise_it) {
     runtime_options core = copies_always();
     core.host_bytes = k_pinnable_bytes + k_unit_bytes / 2;
     session s(core);
@@ -550,7 +549,7 @@ TEST(memory, M9_running_out_of_host_memory_says_how_much_and_how_to_raise_it) {
 
 // Blocks larger than any registration can be, which lie side by side: a block is made of parts of several, and no copy
 // of it, out or back, runs from one into the next.
-TEST(memory, M10_no_copy_straddles_two_registrations) {
+TEST_P(memory, M10_no_copy_straddles_two_registrations) {
     constexpr uint64_t k_slab_bytes = 2 * k_unit_bytes;
     constexpr uint64_t k_largest_bytes = 6 * k_slab_bytes;
     runtime_options core = copies_always(1, k_largest_bytes);
@@ -600,7 +599,7 @@ uint64_t reported(session &s, const char *name, const char *field) {
 }
 
 // One more reference to the storage: its bytes were copied, and not freed until that reference went.
-TEST(memory, M11_bytes_copied_against_bytes_really_freed) {
+TEST_P(memory, M11_bytes_copied_against_bytes_really_freed) {
     session s(copies_always());
     const ebb_stream compute = s.stream();
     ebb_offload_args key{};
@@ -637,8 +636,10 @@ TEST(memory, M11_bytes_copied_against_bytes_really_freed) {
     EXPECT_EQ(s.stats().given_up_bytes, 2 * k_unit_bytes);
     s.release(held);
     s.release(saved);
-    EBB_EXPECT_OK(ebb_host_free(s.runtime(), data));
+    s.free(data);
 }
+
+EBB_ON_EVERY_MACHINE(memory);
 
 }  // namespace
 }  // namespace ebb::test

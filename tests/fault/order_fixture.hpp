@@ -8,7 +8,7 @@
 
 namespace ebb::test {
 
-class order_test : public ::testing::Test {
+class order_test : public on_every_machine {
 protected:
     explicit order_test(const runtime_options &core) : s_(core) {}
 

@@ -16,6 +16,9 @@
 namespace ebb::test {
 namespace {
 
+class unmarked_reader : public on_every_machine {};
+class undisturbed_run : public on_every_machine {};
+
 constexpr uint64_t k_small_bytes = 8 * 1024;
 
 // A training loop that goes on whatever it is told.
@@ -25,9 +28,9 @@ public:
 
     stubborn_run(const runtime_options &core, bool idle_before_close, const arm_function &arm)
         : idle_before_close_(idle_before_close) {
-        auto dev = rig_device::make({});
+        auto dev = rig_device::make(make_machine({}));
         device_ = dev.get();
-        host_device *host = &dev->host();
+        host_device *host = dev->machine().host();
         device_->at_end([this](rig_device &gone) { count_refused(gone.fault()); });
         arm(dev->fault());
         result<ebb_runtime *> made =
@@ -38,8 +41,8 @@ public:
             return;
         }
         runtime_ = made.value();
-        EBB_EXPECT_OK(ebb_host_stream_create(runtime_, &compute_));
-        EBB_EXPECT_OK(ebb_host_stream_create(runtime_, &reader_));
+        compute_ = static_cast<ebb_stream>(machine().create_stream().value());
+        reader_ = static_cast<ebb_stream>(machine().create_stream().value());
         for (int step = 0; step < 2; ++step) {
             train();
         }
@@ -72,6 +75,7 @@ private:
         uint64_t offset_bytes = 0, size_bytes = 0;  // within what the seed filled
     };
 
+    [[nodiscard]] test_machine &machine() { return device_->machine(); }
     static void ignore(void *, log_level, const char *) {}
     static void run(void *body) { (*static_cast<std::function<void()> *>(body))(); }
 
@@ -101,13 +105,9 @@ private:
 
     void launch(ebb_stream stream, std::function<void()> body) {
         launches_.push_back(std::move(body));
-        EBB_EXPECT_OK(ebb_host_launch(runtime_, stream, run, &launches_.back()));
+        EXPECT_TRUE(machine().launch(stream_id{stream}, run, &launches_.back()).ok());
     }
-    std::byte *alloc(uint64_t size_bytes) {
-        void *data = nullptr;
-        EBB_EXPECT_OK(ebb_host_alloc(runtime_, size_bytes, &data));
-        return static_cast<std::byte *>(data);
-    }
+    std::byte *alloc(uint64_t size_bytes) { return static_cast<std::byte *>(machine().alloc(size_bytes).value()); }
     memory &produce(uint64_t size_bytes) {
         memory &m = memories_.emplace_back();
         m.data = alloc(size_bytes);
@@ -125,7 +125,7 @@ private:
     }
     void let_go(memory &m) {
         if (--m.references == 0) {
-            EXPECT_TRUE(device_->host().free_device(m.data).ok());
+            EXPECT_TRUE(machine().free(m.data).ok());
         }
     }
 
@@ -263,7 +263,7 @@ private:
 
     void end() {
         for (const ebb_stream stream : {compute_, reader_}) {
-            EBB_EXPECT_OK(ebb_host_stream_synchronize(runtime_, stream));
+            EXPECT_TRUE(machine().synchronize(stream_id{stream}).ok());
         }
         if (idle_before_close_) {
             device_->wait_for_our_streams();  // a lost device does nothing any more
@@ -320,12 +320,12 @@ constexpr uint64_t k_most_calls = 5000;  // far more than a run makes
 
 // Which calls, with which options, and whether only the nth is refused or all from there on.
 using refusal_case = std::tuple<size_t, size_t, bool>;
-class refused_calls : public ::testing::TestWithParam<refusal_case> {};
+class refused_calls : public on_every_machine_with<refusal_case> {};
 
 TEST_P(refused_calls, the_nth_for_every_n) {
-    const auto kind = static_cast<call_kind>(std::get<0>(GetParam()));
-    const runtime_options core = option_sets()[std::get<1>(GetParam())].core;
-    const bool for_good = std::get<2>(GetParam());
+    const auto kind = static_cast<call_kind>(std::get<0>(parameter()));
+    const runtime_options core = option_sets()[std::get<1>(parameter())].core;
+    const bool for_good = std::get<2>(parameter());
     uint64_t nth = 1;
     for (; nth < k_most_calls; ++nth) {
         SCOPED_TRACE("call " + std::to_string(nth) + (for_good ? " and all that follow" : ""));
@@ -345,19 +345,22 @@ TEST_P(refused_calls, the_nth_for_every_n) {
     EXPECT_EQ(nth > 1, makes_such_calls) << "the first is refused, or there is none";
 }
 
-INSTANTIATE_TEST_SUITE_P(fault, refused_calls,
-                         ::testing::Combine(::testing::Range(size_t{0}, k_call_kinds),
-                                            ::testing::Range(size_t{0}, option_sets().size()), ::testing::Bool()),
+INSTANTIATE_TEST_SUITE_P(on, refused_calls,
+                         ::testing::Combine(::testing::ValuesIn(machine_kinds()),
+                                            ::testing::Combine(::testing::Range(size_t{0}, k_call_kinds),
+                                                               ::testing::Range(size_t{0}, option_sets().size()),
+                                                               ::testing::Bool())),
                          [](const auto &at) {
-                             return std::string(call_kind_name(static_cast<call_kind>(std::get<0>(at.param)))) + "_" +
-                                    option_sets()[std::get<1>(at.param)].name +
-                                    (std::get<2>(at.param) ? "_for_good" : "_once");
+                             const refusal_case &c = std::get<1>(at.param);
+                             return ::testing::PrintToString(std::get<0>(at.param)) + "_" +
+                                    call_kind_name(static_cast<call_kind>(std::get<0>(c))) + "_" +
+                                    option_sets()[std::get<1>(c)].name + (std::get<2>(c) ? "_for_good" : "_once");
                          });
 
-class broken_device : public ::testing::TestWithParam<size_t> {};
+class broken_device : public on_every_machine_with<size_t> {};
 
 TEST_P(broken_device, after_each_number_of_calls) {
-    const runtime_options core = option_sets()[GetParam()].core;
+    const runtime_options core = option_sets()[parameter()].core;
     uint64_t calls = 0;
     for (; calls < k_most_calls; ++calls) {
         SCOPED_TRACE("broken after " + std::to_string(calls) + " calls");
@@ -370,12 +373,17 @@ TEST_P(broken_device, after_each_number_of_calls) {
     EXPECT_GT(calls, 20U);
 }
 
-INSTANTIATE_TEST_SUITE_P(fault, broken_device, ::testing::Range(size_t{0}, option_sets().size()),
-                         [](const auto &at) { return std::string(option_sets()[at.param].name); });
+INSTANTIATE_TEST_SUITE_P(on, broken_device,
+                         ::testing::Combine(::testing::ValuesIn(machine_kinds()),
+                                            ::testing::Range(size_t{0}, option_sets().size())),
+                         [](const auto &at) {
+                             return ::testing::PrintToString(std::get<0>(at.param)) + "_" +
+                                    option_sets()[std::get<1>(at.param)].name;
+                         });
 
 // A copy on the device whose end the device refuses to mark may read its slot (or source) at any later time: that
 // memory is not used again before close, when everything is idle.
-TEST(unmarked_reader, keeps_its_slot_until_close) {
+TEST_P(unmarked_reader, keeps_its_slot_until_close) {
     session s(copies_always());
     const ebb_stream compute = s.stream();
     const ebb_stream late = s.stream();
@@ -400,7 +408,7 @@ TEST(unmarked_reader, keeps_its_slot_until_close) {
     s.close();
 }
 
-TEST(unmarked_reader, keeps_its_source_until_close) {
+TEST_P(unmarked_reader, keeps_its_source_until_close) {
     session s(sources_stay());
     const ebb_stream compute = s.stream();
     const ebb_stream late = s.stream();
@@ -419,7 +427,7 @@ TEST(unmarked_reader, keeps_its_source_until_close) {
 }
 
 // The run itself is right: with no fault, every activation comes back and no call fails.
-TEST(undisturbed_run, brings_everything_back) {
+TEST_P(undisturbed_run, brings_everything_back) {
     for (const named_options &each : option_sets()) {
         const stubborn_run run(each.core, false, [](fault_device &) {});
         EXPECT_FALSE(run.any_refused());
@@ -428,6 +436,9 @@ TEST(undisturbed_run, brings_everything_back) {
         EXPECT_EQ(run.statuses().count(EBB_DEVICE_ERROR), 0U);
     }
 }
+
+EBB_ON_EVERY_MACHINE(unmarked_reader);
+EBB_ON_EVERY_MACHINE(undisturbed_run);
 
 }  // namespace
 }  // namespace ebb::test

@@ -23,7 +23,7 @@ private:
     }
 };
 
-TEST_F(source_reuse, of_a_kept_one_is_behind_its_producer) {
+TEST_P(source_reuse, of_a_kept_one_is_behind_its_producer) {
     stand(compute_);
     const session::saved x = s_.save(compute_, "x", k_unit_bytes, at_home(EBB_PLACE_KEEP));
     const size_t produced = records().back();
@@ -33,7 +33,7 @@ TEST_F(source_reuse, of_a_kept_one_is_behind_its_producer) {
     finish();
 }
 
-TEST_F(source_reuse, of_a_kept_one_is_behind_its_readers) {
+TEST_P(source_reuse, of_a_kept_one_is_behind_its_readers) {
     const ebb_stream reader = s_.stream();
     const session::saved x = s_.save(compute_, "x", k_unit_bytes, at_home(EBB_PLACE_KEEP));
     const ebb_reload_info info = s_.reload(x, consumer_);
@@ -54,7 +54,7 @@ TEST_F(source_reuse, of_a_kept_one_is_behind_its_readers) {
 }
 
 // Handed back while its copy stands: whoever read it is through, and the copy still reads it.
-TEST_F(source_reuse, of_one_that_was_handed_back_is_behind_its_own_copy) {
+TEST_P(source_reuse, of_one_that_was_handed_back_is_behind_its_own_copy) {
     std::atomic<bool> copied{false};
     s_.hold(copy_direction::d2h);
     const session::saved x = s_.save(compute_, "x", k_unit_bytes, at_home());
@@ -73,7 +73,7 @@ TEST_F(source_reuse, of_one_that_was_handed_back_is_behind_its_own_copy) {
 }
 
 // The claim is returned after the release.
-TEST_F(source_reuse, of_one_that_was_claimed_beyond_its_release_is_behind_its_own_copy) {
+TEST_P(source_reuse, of_one_that_was_claimed_beyond_its_release_is_behind_its_own_copy) {
     s_.hold(copy_direction::d2h);
     const session::saved x = s_.save(compute_, "x", k_unit_bytes, at_home());
     const size_t copy = copies(copy_direction::d2h).at(0);
@@ -88,7 +88,7 @@ TEST_F(source_reuse, of_one_that_was_claimed_beyond_its_release_is_behind_its_ow
     finish();
 }
 
-TEST_F(source_reuse, of_one_that_is_given_up_is_behind_its_copy) {
+TEST_P(source_reuse, of_one_that_is_given_up_is_behind_its_copy) {
     s_.hold(copy_direction::d2h);
     const session::saved x = s_.save(compute_, "x", k_unit_bytes, at_home());
     const size_t copy = copies(copy_direction::d2h).at(0);
@@ -99,7 +99,7 @@ TEST_F(source_reuse, of_one_that_is_given_up_is_behind_its_copy) {
 }
 
 // Not handed back: copied from the source into memory of the caller's, on the consumer's stream.
-TEST_F(source_reuse, of_one_that_is_given_up_is_behind_what_reads_it_for_the_caller) {
+TEST_P(source_reuse, of_one_that_is_given_up_is_behind_what_reads_it_for_the_caller) {
     std::byte *own = s_.alloc(k_unit_bytes);
     const session::saved x = s_.save(compute_, "x", k_unit_bytes, at_home());
     stand(consumer_);
@@ -111,10 +111,10 @@ TEST_F(source_reuse, of_one_that_is_given_up_is_behind_what_reads_it_for_the_cal
     EXPECT_EQ(s_.deleted(), 1U);
     expect_next_behind(home_, reads[0]);
     finish();
-    EBB_EXPECT_OK(ebb_host_free(s_.runtime(), own));
+    s_.free(own);
 }
 
-TEST_F(source_reuse, of_one_that_is_recomputed_is_behind_its_producer) {
+TEST_P(source_reuse, of_one_that_is_recomputed_is_behind_its_producer) {
     stand(compute_);
     ebb_offload_args args = at_home(EBB_PLACE_RECOMPUTE);
     args.flags = EBB_OFFLOAD_CAN_RECOMPUTE;
@@ -154,7 +154,7 @@ protected:
     size_t copy_ = 0;
 };
 
-TEST_F(view_reuse, of_one_that_is_released_is_behind_the_copy) {
+TEST_P(view_reuse, of_one_that_is_released_is_behind_the_copy) {
     s_.release(offload_view());
     EXPECT_EQ(s_.deleted(), 1U);
     expect_next_behind(home_, copy_);
@@ -162,7 +162,7 @@ TEST_F(view_reuse, of_one_that_is_released_is_behind_the_copy) {
     finish();
 }
 
-TEST_F(view_reuse, of_one_that_is_given_up_with_the_whole_is_behind_the_copy) {
+TEST_P(view_reuse, of_one_that_is_given_up_with_the_whole_is_behind_the_copy) {
     const session::saved view = offload_view();
     const session::saved next = s_.save(compute_, "next");
     EXPECT_EQ(s_.deleted(), 2U) << "of the whole, and of the view";
@@ -173,7 +173,7 @@ TEST_F(view_reuse, of_one_that_is_given_up_with_the_whole_is_behind_the_copy) {
     finish();
 }
 
-TEST_F(view_reuse, of_one_that_comes_after_the_whole_was_given_up_is_behind_the_copy) {
+TEST_P(view_reuse, of_one_that_comes_after_the_whole_was_given_up_is_behind_the_copy) {
     const session::saved next = s_.save(compute_, "next");
     EXPECT_EQ(s_.deleted(), 1U);
     const session::saved view = offload_view();
@@ -185,7 +185,7 @@ TEST_F(view_reuse, of_one_that_comes_after_the_whole_was_given_up_is_behind_the_
     finish();
 }
 
-TEST_F(view_reuse, of_one_that_is_released_is_behind_readers_of_the_whole) {
+TEST_P(view_reuse, of_one_that_is_released_is_behind_readers_of_the_whole) {
     const session::saved view = offload_view();
     const ebb_reload_info info = s_.reload(whole_, consumer_);
     ASSERT_EQ(info.data, whole_.data);
@@ -219,13 +219,13 @@ protected:
     ebb_stream thread_ = EBB_STREAM_CALLING_THREAD;
 };
 
-TEST_F(source_of_the_thread, kept_is_freed_once_it_is_produced) {
+TEST_P(source_of_the_thread, kept_is_freed_once_it_is_produced) {
     stand(compute_);
     s_.release(s_.save(compute_, "x", k_unit_bytes, at_thread(EBB_PLACE_KEEP)));
     expect_deleted_only_later();
 }
 
-TEST_F(source_of_the_thread, kept_is_freed_once_it_is_read) {
+TEST_P(source_of_the_thread, kept_is_freed_once_it_is_read) {
     const session::saved x = s_.save(compute_, "x", k_unit_bytes, at_thread(EBB_PLACE_KEEP));
     const ebb_reload_info info = s_.reload(x, consumer_);
     stand(consumer_);
@@ -235,7 +235,7 @@ TEST_F(source_of_the_thread, kept_is_freed_once_it_is_read) {
     expect_deleted_only_later();
 }
 
-TEST_F(source_of_the_thread, handed_back_is_freed_once_its_own_copy_is_done) {
+TEST_P(source_of_the_thread, handed_back_is_freed_once_its_own_copy_is_done) {
     s_.hold(copy_direction::d2h);
     const session::saved x = s_.save(compute_, "x", k_unit_bytes, at_thread());
     const ebb_reload_info info = s_.reload(x, consumer_);
@@ -245,6 +245,10 @@ TEST_F(source_of_the_thread, handed_back_is_freed_once_its_own_copy_is_done) {
     s_.release(x);
     expect_deleted_only_later();
 }
+
+EBB_ON_EVERY_MACHINE(source_of_the_thread);
+EBB_ON_EVERY_MACHINE(source_reuse);
+EBB_ON_EVERY_MACHINE(view_reuse);
 
 }  // namespace
 }  // namespace ebb::test

@@ -12,11 +12,13 @@
 namespace ebb::test {
 namespace {
 
+class speed : public on_every_machine {};
+
 // ------------------------------------------------------------------------------------------------------- S1 --
 
 // Two steps are enough to warm up, also when the device had done nothing of them by their end: later ones ask the
 // driver for nothing, sampled or not. Nobody calls ebb_progress.
-TEST(speed, S1_no_driver_allocation_after_warm_up) {
+TEST_P(speed, S1_no_driver_allocation_after_warm_up) {
     for (const bool verify : {false, true}) {
         rig::options o;
         o.host.capacity_bytes = 64ULL << 20U;
@@ -61,7 +63,7 @@ TEST(speed, S1_no_driver_allocation_after_warm_up) {
 
 // A bulk reload of 64 chunks, of which at most one may go: a small copy that the caller makes meanwhile on a stream of
 // his own, on the same engine, is through.
-TEST(speed, S4_a_bulk_copy_holds_a_small_one_up_for_a_chunk_at_most) {
+TEST_P(speed, S4_a_bulk_copy_holds_a_small_one_up_for_a_chunk_at_most) {
     constexpr uint64_t k_chunk_bytes = 16 * 1024;
     constexpr uint64_t k_bulk_bytes = 64 * k_chunk_bytes;
     runtime_options core = copies_always(1, k_bulk_bytes);
@@ -84,8 +86,7 @@ TEST(speed, S4_a_bulk_copy_holds_a_small_one_up_for_a_chunk_at_most) {
     constexpr uint64_t k_small_bytes = 4096;
     std::vector<std::byte> small(k_small_bytes, std::byte{0x5A});
     std::byte *target = s.alloc(k_small_bytes);
-    ASSERT_TRUE(
-        s.device().host().copy(stream_id{other}, copy_direction::h2d, target, small.data(), k_small_bytes).ok());
+    ASSERT_TRUE(s.machine().copy_in(stream_id{other}, target, small.data(), k_small_bytes).ok());
     s.sync(other);
     EXPECT_EQ(std::memcmp(target, small.data(), k_small_bytes), 0);
     EXPECT_FALSE(bulk_is_through.load());
@@ -100,11 +101,11 @@ TEST(speed, S4_a_bulk_copy_holds_a_small_one_up_for_a_chunk_at_most) {
     s.release(bulk);
     s.drain();
     EXPECT_TRUE(bulk_is_through.load());
-    EBB_EXPECT_OK(ebb_host_free(s.runtime(), target));
+    s.free(target);
 }
 
 // With two lanes, a small reload of ours is not queued behind a bulk one either.
-TEST(speed, S4_a_small_reload_goes_beside_a_bulk_one) {
+TEST_P(speed, S4_a_small_reload_goes_beside_a_bulk_one) {
     constexpr uint64_t k_bulk_bytes = 16 * k_unit_bytes;
     runtime_options core = copies_always(2, k_bulk_bytes);
     core.chunk_bytes = k_unit_bytes;
@@ -135,7 +136,7 @@ TEST(speed, S4_a_small_reload_goes_beside_a_bulk_one) {
 
 // A link that moves nothing, and a producer that does not care: what is in flight stays within the cap, because the
 // home stream waits before the next kernel, and not the host.
-TEST(speed, S5_bytes_in_flight_are_capped) {
+TEST_P(speed, S5_bytes_in_flight_are_capped) {
     constexpr uint64_t k_cap_bytes = 4 * k_unit_bytes;
     constexpr size_t k_in_flight = k_cap_bytes / k_unit_bytes;
     constexpr size_t k_count = 20;
@@ -193,7 +194,7 @@ private:
     std::unique_ptr<host_device> host_;
 };
 
-TEST(speed, S6_nothing_is_copied_where_device_memory_is_host_memory) {
+TEST_P(speed, S6_nothing_is_copied_where_device_memory_is_host_memory) {
     auto host = std::make_unique<host_device>(host_device_options{});
     host_device *inner = host.get();
     runtime_options core;
@@ -241,6 +242,8 @@ TEST(speed, S6_nothing_is_copied_where_device_memory_is_host_memory) {
     EXPECT_EQ(stats.pinned_peak_bytes, 0U);
     EBB_EXPECT_OK(ebb_runtime_close(runtime, EBB_CLOSE_DEFAULT));
 }
+
+EBB_ON_EVERY_MACHINE(speed);
 
 }  // namespace
 }  // namespace ebb::test

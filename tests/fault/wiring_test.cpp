@@ -15,6 +15,8 @@
 namespace ebb::test {
 namespace {
 
+class wiring : public on_every_machine {};
+
 using ::testing::HasSubstr;
 
 std::string layer(int l) {
@@ -85,7 +87,7 @@ step_counts run_steps(bool with_evaluation) {
     return all;
 }
 
-TEST(wiring, G1_evaluation_leaves_the_record_alone) {
+TEST_P(wiring, G1_evaluation_leaves_the_record_alone) {
     const step_counts without = run_steps(false);
     const step_counts with = run_steps(true);
     EXPECT_EQ(with, without);
@@ -94,7 +96,7 @@ TEST(wiring, G1_evaluation_leaves_the_record_alone) {
 
 // ------------------------------------------------------------------------------------------------------- G2 --
 
-TEST(wiring, G2_the_same_activation_is_reloaded_until_it_is_released) {
+TEST_P(wiring, G2_the_same_activation_is_reloaded_until_it_is_released) {
     rig r(small_rig());
     for (int step = 0; step < 5; ++step) {
         r.step();
@@ -120,7 +122,7 @@ TEST(wiring, G2_the_same_activation_is_reloaded_until_it_is_released) {
     EXPECT_EQ(r.stats().staging_used_bytes, 0U);
 }
 
-TEST(wiring, G2_each_claim_is_returned_by_itself) {
+TEST_P(wiring, G2_each_claim_is_returned_by_itself) {
     session s(copies_always(2));
     const ebb_stream compute = s.stream();
     const ebb_stream other = s.stream();
@@ -154,7 +156,7 @@ TEST(wiring, G2_each_claim_is_returned_by_itself) {
 
 // Layers of 1, 7, 2 and 9 units, whose gate is quantised and so has three parts: values, scales, and one that is empty.
 // In later steps the scales of one layer are missing.
-TEST(wiring, G4_layers_differ_in_size_and_tensors_have_parts) {
+TEST_P(wiring, G4_layers_differ_in_size_and_tensors_have_parts) {
     rig::options o = small_rig();
     o.core.device_budget_bytes = 40 * k_unit_bytes;
     o.core.max_activation_bytes = 9 * k_unit_bytes;
@@ -218,7 +220,7 @@ TEST(wiring, G4_layers_differ_in_size_and_tensors_have_parts) {
 
 // Sizes that change with every step, within a bound: the calls are those of the record, so it stays, and what was
 // prefetched before is prefetched still.
-TEST(wiring, G5_the_record_survives_sizes_that_change_every_step) {
+TEST_P(wiring, G5_the_record_survives_sizes_that_change_every_step) {
     constexpr uint64_t k_bound_bytes = 2 * k_unit_bytes;
     rig::options o = small_rig();
     o.core.max_activation_bytes = k_bound_bytes;
@@ -256,7 +258,7 @@ TEST(wiring, G5_the_record_survives_sizes_that_change_every_step) {
 
 // ------------------------------------------------------------------------------------------------------- G6 --
 
-TEST(wiring, G6_what_was_offloaded_and_how_much_of_it_was_hidden_is_told_by_name) {
+TEST_P(wiring, G6_what_was_offloaded_and_how_much_of_it_was_hidden_is_told_by_name) {
     runtime_options core;
     core.min_offload_bytes = 1;
     core.device_budget_bytes = 8 * k_unit_bytes;
@@ -353,11 +355,11 @@ std::vector<std::string> mismatches(const std::function<void(session &)> &damage
     return found;
 }
 
-TEST(wiring, G7_nothing_is_found_where_nothing_was_damaged) {
+TEST_P(wiring, G7_nothing_is_found_where_nothing_was_damaged) {
     EXPECT_TRUE(mismatches([](session &) {}).empty());
 }
 
-TEST(wiring, G7_a_byte_flipped_on_the_way_to_host_memory_is_found_and_named) {
+TEST_P(wiring, G7_a_byte_flipped_on_the_way_to_host_memory_is_found_and_named) {
     for (const uint64_t offset_bytes : {uint64_t{0}, k_unit_bytes / 3, k_unit_bytes - 1}) {
         const std::vector<std::string> found = mismatches([offset_bytes](session &s) {
             EXPECT_TRUE(s.fault().damage_copy(copy_direction::d2h, 2, offset_bytes).ok());
@@ -370,7 +372,7 @@ TEST(wiring, G7_a_byte_flipped_on_the_way_to_host_memory_is_found_and_named) {
     }
 }
 
-TEST(wiring, G7_a_byte_flipped_on_the_way_back_is_found_and_named) {
+TEST_P(wiring, G7_a_byte_flipped_on_the_way_back_is_found_and_named) {
     for (const uint64_t offset_bytes : {uint64_t{0}, k_unit_bytes / 3, k_unit_bytes - 1}) {
         const std::vector<std::string> found = mismatches([offset_bytes](session &s) {
             EXPECT_TRUE(s.fault().damage_copy(copy_direction::h2d, 3, offset_bytes).ok());
@@ -389,7 +391,7 @@ size_t first_checksum(const stream_order &order) {
     return at;
 }
 
-TEST(wiring, G7_the_source_is_summed_behind_its_producer) {
+TEST_P(wiring, G7_the_source_is_summed_behind_its_producer) {
     runtime_options core = copies_always();
     core.verify = true;
     session s(core);
@@ -412,7 +414,7 @@ TEST(wiring, G7_the_source_is_summed_behind_its_producer) {
 
 // A home stream that is far behind the lanes has not summed the source yet: that is no mismatch, and what it is going
 // to read is not written before.
-TEST(wiring, G7_no_alarm_while_the_home_stream_is_behind) {
+TEST_P(wiring, G7_no_alarm_while_the_home_stream_is_behind) {
     runtime_options core = copies_always();
     core.verify = true;
     session s(core);
@@ -451,11 +453,11 @@ TEST(wiring, G7_no_alarm_while_the_home_stream_is_behind) {
     EBB_EXPECT_OK(ebb_progress(s.runtime()));
     EBB_EXPECT_OK(ebb_release(s.runtime(), info.activation));
     s.release(x);
-    EBB_EXPECT_OK(ebb_host_free(s.runtime(), data));
+    s.free(data);
 }
 
 // Before the bytes are used: who waits for them is told.
-TEST(wiring, G7_who_waits_for_damaged_bytes_is_told) {
+TEST_P(wiring, G7_who_waits_for_damaged_bytes_is_told) {
     runtime_options core = copies_always();
     core.verify = true;
     session s(core);
@@ -470,7 +472,7 @@ TEST(wiring, G7_who_waits_for_damaged_bytes_is_told) {
 }
 
 // The sum that the reload is compared with is made on the home stream, which may be far behind the lanes.
-TEST(wiring, G7_who_waits_is_told_even_when_the_home_stream_is_late) {
+TEST_P(wiring, G7_who_waits_is_told_even_when_the_home_stream_is_late) {
     runtime_options core = copies_always();
     core.verify = true;
     session s(core);
@@ -493,6 +495,8 @@ TEST(wiring, G7_who_waits_is_told_even_when_the_home_stream_is_late) {
     s.give_back(info, EBB_STREAM_CALLING_THREAD);
     s.release(x);
 }
+
+EBB_ON_EVERY_MACHINE(wiring);
 
 }  // namespace
 }  // namespace ebb::test

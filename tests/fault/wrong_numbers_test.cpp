@@ -13,6 +13,8 @@
 namespace ebb::test {
 namespace {
 
+class wrong_numbers : public on_every_machine {};
+
 using ::testing::HasSubstr;
 
 // ------------------------------------------------------------------------------------------------------- W1 --
@@ -20,7 +22,7 @@ using ::testing::HasSubstr;
 enum class asked_by : int { slot, memory_for_all, memory_for_a_part };
 
 // Whoever asks for the bytes, and however early: for a slot, or for memory of the caller's, of all or of a part.
-TEST(wrong_numbers, W1_reload_waits_for_its_own_offload) {
+TEST_P(wrong_numbers, W1_reload_waits_for_its_own_offload) {
     session s(copies_always());
     const ebb_stream compute = s.stream();
     const ebb_stream consumer = s.stream();
@@ -75,7 +77,7 @@ TEST(wrong_numbers, W1_reload_waits_for_its_own_offload) {
         s.release(x);
         s.drain();
     }
-    EBB_EXPECT_OK(ebb_host_free(s.runtime(), own));
+    s.free(own);
 }
 
 // ------------------------------------------------------------------------------------------------------- W2 --
@@ -101,12 +103,12 @@ rig::options silly_options(uint64_t seed) {
     return o;
 }
 
-class silly_schedules : public ::testing::TestWithParam<uint64_t> {};
+class silly_schedules : public on_every_machine_with<uint64_t> {};
 
 // The rig checks every byte that comes back, whatever the lookahead, the lanes, the chunks and the caps.
 TEST_P(silly_schedules, W2_no_schedule_changes_a_byte) {
-    rig r(silly_options(GetParam()));
-    std::mt19937_64 random(GetParam());
+    rig r(silly_options(parameter()));
+    std::mt19937_64 random(parameter());
     for (int step = 0; step < 4; ++step) {
         r.step();
         const uint64_t micro_batches = 1 + random() % 3;
@@ -129,12 +131,18 @@ TEST_P(silly_schedules, W2_no_schedule_changes_a_byte) {
     EXPECT_GT(r.stats().d2h_bytes, 0U) << "nothing moved: the test shows nothing";
 }
 
-INSTANTIATE_TEST_SUITE_P(wrong_numbers, silly_schedules, ::testing::Range(uint64_t{1}, uint64_t{41}));
+INSTANTIATE_TEST_SUITE_P(on, silly_schedules,
+                         ::testing::Combine(::testing::ValuesIn(machine_kinds()),
+                                            ::testing::Range(uint64_t{1}, uint64_t{41})),
+                         [](const auto &at) {
+                             return ::testing::PrintToString(std::get<0>(at.param)) + "_seed_" +
+                                    std::to_string(std::get<1>(at.param));
+                         });
 
 // ------------------------------------------------------------------------------------------------------- W3 --
 
 // One slot, two patterns: a declared reader on a second stream still reads the one when the other is asked for.
-TEST(wrong_numbers, W3_a_slot_is_reused_behind_its_last_reader) {
+TEST_P(wrong_numbers, W3_a_slot_is_reused_behind_its_last_reader) {
     session s(copies_always());
     const ebb_stream compute = s.stream();
     const ebb_stream consumer = s.stream();
@@ -164,7 +172,7 @@ TEST(wrong_numbers, W3_a_slot_is_reused_behind_its_last_reader) {
 }
 
 // The same for host memory: one block, whose next user comes while the last copy out of it has not begun.
-TEST(wrong_numbers, W3_a_host_block_is_reused_behind_its_last_copy) {
+TEST_P(wrong_numbers, W3_a_host_block_is_reused_behind_its_last_copy) {
     runtime_options core = copies_always(2);
     core.host_bytes = k_unit_bytes;
     session s(core);
@@ -192,7 +200,7 @@ TEST(wrong_numbers, W3_a_host_block_is_reused_behind_its_last_copy) {
 
 // A source that was handed back is the caller's to free behind every stream that read it (and behind more than that:
 // source_reuse_test.cpp).
-TEST(wrong_numbers, W3_a_source_is_reused_behind_its_readers) {
+TEST_P(wrong_numbers, W3_a_source_is_reused_behind_its_readers) {
     session s(sources_stay());
     const ebb_stream compute = s.stream();
     const ebb_stream consumer = s.stream();
@@ -230,7 +238,7 @@ TEST(wrong_numbers, W3_a_source_is_reused_behind_its_readers) {
 // ------------------------------------------------------------------------------------------------------- W4 --
 
 // Every call under other streams, and the earlier ones are gone.
-TEST(wrong_numbers, W4_streams_are_arguments_and_not_remembered) {
+TEST_P(wrong_numbers, W4_streams_are_arguments_and_not_remembered) {
     session s(copies_always());
     for (int round = 0; round < 20; ++round) {
         const ebb_stream producer = s.stream();
@@ -259,7 +267,7 @@ TEST(wrong_numbers, W4_streams_are_arguments_and_not_remembered) {
 // ------------------------------------------------------------------------------------------------------- W5 --
 
 // Each producer writes its part last, on a stream of its own; consumers on as many streams read the whole.
-TEST(wrong_numbers, W5_several_producers_and_consumers) {
+TEST_P(wrong_numbers, W5_several_producers_and_consumers) {
     constexpr size_t k_streams = 6;
     session s(copies_always());
     std::array<ebb_stream, k_streams> producers{};
@@ -337,13 +345,13 @@ TEST(wrong_numbers, W5_several_producers_and_consumers) {
 // A tensor to offload, and what its deleter has done.
 class tensor {
 public:
-    tensor(void *data, std::vector<int64_t> shape, std::vector<int64_t> strides, uint64_t offset_bytes = 0)
+    tensor(session &s, void *data, std::vector<int64_t> shape, std::vector<int64_t> strides, uint64_t offset_bytes = 0)
         : shape_(std::move(shape)), strides_(std::move(strides)) {
         managed_.abi = {dl::k_major, 0};
         managed_.manager_ctx = this;
         managed_.deleter = [](DLManagedTensorVersioned *self) { ++static_cast<tensor *>(self->manager_ctx)->deleted; };
         managed_.tensor.data = data;
-        managed_.tensor.where = {static_cast<int32_t>(memory_type::cpu), 0};
+        managed_.tensor.where = {static_cast<int32_t>(s.device().info().type), 0};
         managed_.tensor.dimensions = static_cast<int32_t>(shape_.size());
         managed_.tensor.type = {2, 32, 1};  // float
         managed_.tensor.shape = shape_.data();
@@ -415,7 +423,7 @@ void check_counts(session &s, ebb_stream stream, const void *data, uint64_t elem
 
 // ------------------------------------------------------------------------------------------------------- W6 --
 
-TEST(wrong_numbers, W6_a_square_tensor_and_its_transpose) {
+TEST_P(wrong_numbers, W6_a_square_tensor_and_its_transpose) {
     constexpr int64_t k_side = 96;
     constexpr uint64_t k_elements = k_side * k_side;
     session s(copies_always(4));
@@ -428,8 +436,8 @@ TEST(wrong_numbers, W6_a_square_tensor_and_its_transpose) {
     std::vector<pair> generations;
     for (uint64_t version = 1; version <= 2; ++version) {  // the second one is written in place
         count_up(s, compute, data, k_elements, static_cast<float>(version));
-        pair p{std::make_unique<tensor>(data, std::vector<int64_t>{k_side, k_side}, std::vector<int64_t>{k_side, 1}),
-               std::make_unique<tensor>(data, std::vector<int64_t>{k_side, k_side}, std::vector<int64_t>{1, k_side}),
+        pair p{std::make_unique<tensor>(s, data, std::vector<int64_t>{k_side, k_side}, std::vector<int64_t>{k_side, 1}),
+               std::make_unique<tensor>(s, data, std::vector<int64_t>{k_side, k_side}, std::vector<int64_t>{1, k_side}),
                {},
                {}};
         p.a = offload_tensor(s, *p.plain, compute, 5, version);
@@ -471,14 +479,14 @@ TEST(wrong_numbers, W6_a_square_tensor_and_its_transpose) {
         EBB_EXPECT_OK(ebb_release(s.runtime(), p.t.info.activation));
     }
     EXPECT_EQ(s.stats().pinned_used_bytes, 0U);
-    EBB_EXPECT_OK(ebb_host_free(s.runtime(), data));
+    s.free(data);
     s.drain();
     EXPECT_EQ(s.wrong(), 0);
 }
 
 // ------------------------------------------------------------------------------------------------------- W7 --
 
-TEST(wrong_numbers, W7_an_address_reused_is_another_tensor) {
+TEST_P(wrong_numbers, W7_an_address_reused_is_another_tensor) {
     session s(copies_always(2));
     const ebb_stream compute = s.stream();
     for (uint64_t round = 0; round < 50; ++round) {
@@ -519,7 +527,7 @@ void add_one(session &s, ebb_stream stream, std::byte *data) {
     s.sync(stream);
 }
 
-TEST(wrong_numbers, W8_a_change_in_place_before_the_copy_ends_is_detected) {
+TEST_P(wrong_numbers, W8_a_change_in_place_before_the_copy_ends_is_detected) {
     runtime_options core = sources_stay();
     core.verify = true;
     session s(core);
@@ -536,7 +544,7 @@ TEST(wrong_numbers, W8_a_change_in_place_before_the_copy_ends_is_detected) {
     s.release(x);
 }
 
-TEST(wrong_numbers, W8_no_alarm_when_it_is_changed_after_the_copy) {
+TEST_P(wrong_numbers, W8_no_alarm_when_it_is_changed_after_the_copy) {
     runtime_options core = sources_stay();
     core.verify = true;
     session s(core);
@@ -558,10 +566,10 @@ struct dense_case {
     uint64_t first_element;
 };
 
-class dense_tensors : public ::testing::TestWithParam<dense_case> {};
+class dense_tensors : public on_every_machine_with<dense_case> {};
 
 TEST_P(dense_tensors, W9_round_trips_with_its_strides) {
-    const dense_case &c = GetParam();
+    const dense_case &c = parameter();
     uint64_t elements = 1;
     for (const int64_t n : c.shape) {
         elements *= static_cast<uint64_t>(n);
@@ -571,7 +579,7 @@ TEST_P(dense_tensors, W9_round_trips_with_its_strides) {
     constexpr uint64_t k_elements = 4096;
     std::byte *data = s.alloc(k_elements * sizeof(float));
     count_up(s, compute, data, k_elements, 0);
-    tensor t(elements == 0 ? nullptr : data, c.shape, c.strides, c.first_element * sizeof(float));
+    tensor t(s, elements == 0 ? nullptr : data, c.shape, c.strides, c.first_element * sizeof(float));
     const offloaded out = offload_tensor(s, t, compute);
     ASSERT_EQ(out.status, EBB_OK) << out.text;
     if (elements != 0) {
@@ -593,27 +601,29 @@ TEST_P(dense_tensors, W9_round_trips_with_its_strides) {
     EBB_EXPECT_OK(ebb_release(s.runtime(), out.info.activation));
     EXPECT_EQ(t.deleted, 1);
     EXPECT_EQ(s.stats().live_activations, 0U);
-    EBB_EXPECT_OK(ebb_host_free(s.runtime(), data));
+    s.free(data);
 }
 
-INSTANTIATE_TEST_SUITE_P(wrong_numbers, dense_tensors,
-                         ::testing::Values(dense_case{"compact", {8, 4, 16}, {}, 0},
-                                           dense_case{"permuted", {16, 8, 4}, {1, 64, 16}, 0},
-                                           dense_case{"permuted_with_ones", {1, 16, 1, 8}, {7, 1, 3, 16}, 0},
-                                           dense_case{"rows_of_a_slice", {5, 16}, {16, 1}, 48},
-                                           dense_case{"one_element", {1}, {1}, 17}, dense_case{"scalar", {}, {}, 3},
-                                           dense_case{"zero_size", {0, 5}, {5, 1}, 0}),
-                         [](const auto &at) { return std::string(at.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    on, dense_tensors,
+    ::testing::Combine(::testing::ValuesIn(machine_kinds()),
+                       ::testing::Values(dense_case{"compact", {8, 4, 16}, {}, 0},
+                                         dense_case{"permuted", {16, 8, 4}, {1, 64, 16}, 0},
+                                         dense_case{"permuted_with_ones", {1, 16, 1, 8}, {7, 1, 3, 16}, 0},
+                                         dense_case{"rows_of_a_slice", {5, 16}, {16, 1}, 48},
+                                         dense_case{"one_element", {1}, {1}, 17}, dense_case{"scalar", {}, {}, 3},
+                                         dense_case{"zero_size", {0, 5}, {5, 1}, 0})),
+    [](const auto &at) { return ::testing::PrintToString(std::get<0>(at.param)) + "_" + std::get<1>(at.param).name; });
 
 // What has bytes of others between its own is refused, and nothing is taken; its storage can be offloaded instead.
-TEST(wrong_numbers, W9_expanded_and_strided_tensors_are_refused_and_their_storage_is_not) {
+TEST_P(wrong_numbers, W9_expanded_and_strided_tensors_are_refused_and_their_storage_is_not) {
     session s(copies_always(4));
     const ebb_stream compute = s.stream();
     constexpr uint64_t k_elements = 1024;
     std::byte *data = s.alloc(k_elements * sizeof(float));
     count_up(s, compute, data, k_elements, 0);
-    tensor expanded(data, {8, 16}, {0, 1});
-    tensor column(data, {8, 4}, {16, 1});
+    tensor expanded(s, data, {8, 16}, {0, 1});
+    tensor column(s, data, {8, 4}, {16, 1});
     for (tensor *t : {&expanded, &column}) {
         const offloaded out = offload_tensor(s, *t, compute);
         EXPECT_EQ(out.status, EBB_INVALID_ARGUMENT);
@@ -622,7 +632,7 @@ TEST(wrong_numbers, W9_expanded_and_strided_tensors_are_refused_and_their_storag
         EXPECT_EQ(t->deleted, 0);
     }
     EXPECT_EQ(s.stats().live_activations, 0U);
-    tensor storage(data, {k_elements}, {1});
+    tensor storage(s, data, {k_elements}, {1});
     const offloaded out = offload_tensor(s, storage, compute, 3, 1);
     ASSERT_EQ(out.status, EBB_OK) << out.text;
     DLManagedTensorVersioned *back = reload_tensor(s, out.info.activation, compute);
@@ -630,11 +640,11 @@ TEST(wrong_numbers, W9_expanded_and_strided_tensors_are_refused_and_their_storag
     s.sync(compute);
     back->deleter(back);
     EBB_EXPECT_OK(ebb_release(s.runtime(), out.info.activation));
-    EBB_EXPECT_OK(ebb_host_free(s.runtime(), data));
+    s.free(data);
 }
 
 // A later save inside a range that is copied already comes back by its own offset and size.
-TEST(wrong_numbers, W9_views_come_back_by_size_and_offset) {
+TEST_P(wrong_numbers, W9_views_come_back_by_size_and_offset) {
     session s(copies_always(4));
     const ebb_stream compute = s.stream();
     constexpr uint64_t k_elements = 8192;
@@ -642,8 +652,8 @@ TEST(wrong_numbers, W9_views_come_back_by_size_and_offset) {
     constexpr uint64_t k_count = 777;
     std::byte *data = s.alloc(k_elements * sizeof(float));
     count_up(s, compute, data, k_elements, 0);
-    tensor storage(data, {k_elements}, {1});
-    tensor slice(data, {k_count}, {1}, k_first * sizeof(float));
+    tensor storage(s, data, {k_elements}, {1});
+    tensor slice(s, data, {k_count}, {1}, k_first * sizeof(float));
     const offloaded whole = offload_tensor(s, storage, compute, 3, 1);
     const offloaded view = offload_tensor(s, slice, compute, 3, 1);
     ASSERT_EQ(whole.status, EBB_OK) << whole.text;
@@ -666,15 +676,15 @@ TEST(wrong_numbers, W9_views_come_back_by_size_and_offset) {
     EXPECT_EQ(s.stats().pinned_used_bytes, 0U);
     EXPECT_EQ(storage.deleted, 1);
     EXPECT_EQ(slice.deleted, 1);
-    EBB_EXPECT_OK(ebb_host_free(s.runtime(), own));
-    EBB_EXPECT_OK(ebb_host_free(s.runtime(), data));
+    s.free(own);
+    s.free(data);
     s.drain();
     EXPECT_EQ(s.wrong(), 0);
 }
 
 // ------------------------------------------------------------------------------------------------------ W11 --
 
-TEST(wrong_numbers, W11_the_copy_waits_for_its_producer) {
+TEST_P(wrong_numbers, W11_the_copy_waits_for_its_producer) {
     for (const bool stays : {false, true}) {
         session s(stays ? sources_stay() : copies_always());
         const ebb_stream compute = s.stream();
@@ -702,7 +712,7 @@ TEST(wrong_numbers, W11_the_copy_waits_for_its_producer) {
 
 // Two micro-batches in turn, layer by layer, of which one saves nothing, or each saves what the other does not: no
 // queue that runs empty tells them apart.
-TEST(wrong_numbers, W12_micro_batches_are_told_apart_by_their_ids) {
+TEST_P(wrong_numbers, W12_micro_batches_are_told_apart_by_their_ids) {
     rig::options o;
     o.host.capacity_bytes = 64ULL << 20U;
     o.core.min_offload_bytes = 1;
@@ -746,6 +756,8 @@ TEST(wrong_numbers, W12_micro_batches_are_told_apart_by_their_ids) {
     EXPECT_GT(r.stats().reloads_prefetched, 0U);
     EXPECT_EQ(r.stats().order_mismatches, 0U);
 }
+
+EBB_ON_EVERY_MACHINE(wrong_numbers);
 
 }  // namespace
 }  // namespace ebb::test

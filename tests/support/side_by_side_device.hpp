@@ -9,22 +9,23 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <memory>
 
 #include "base/check.hpp"
 #include "device/decorator.hpp"
+#include "test_machine.hpp"
 
 namespace ebb::test {
 
 class side_by_side_device : public device_decorator {
 public:
-    side_by_side_device(device &inner, uint64_t largest_bytes)
-        : device_decorator(inner), largest_bytes_(largest_bytes) {
+    side_by_side_device(test_machine &machine, uint64_t largest_bytes)
+        : device_decorator(machine.dev()), machine_(machine), largest_bytes_(largest_bytes) {
         void *data =
             ::mmap(nullptr, k_range_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         EBB_CHECK(data != MAP_FAILED);
-        range_ = static_cast<std::byte *>(data);
+        range_ = {static_cast<std::byte *>(data), [](std::byte *range) { ::munmap(range, k_range_bytes); }};
     }
-    ~side_by_side_device() override { ::munmap(range_, k_range_bytes); }
     side_by_side_device(const side_by_side_device &) = delete;
     side_by_side_device &operator=(const side_by_side_device &) = delete;
 
@@ -34,26 +35,30 @@ public:
     // Those that go on where the copy before ended, in the registration next to its own.
     [[nodiscard]] uint64_t copies_in_next() const { return copies_in_next_; }
     [[nodiscard]] size_t registrations() const { return registered_.size(); }
+    // The address space, for whoever may still use it when this is gone.
+    [[nodiscard]] std::shared_ptr<std::byte> range() const { return range_; }
 
     result<void *> map_host(uint64_t size_bytes) override {
         if (size_bytes > largest_bytes_) {
             return status(code::out_of_host_memory, "so large a registration is refused");
         }
-        std::byte *data = range_;  // the first gap
+        std::byte *data = range_.get();  // the first gap
         for (const auto &[other, other_bytes] : registered_) {
             if (other - data >= static_cast<std::ptrdiff_t>(size_bytes)) {
                 break;
             }
             data = other + round_up(other_bytes);
         }
-        EBB_CHECK(data + size_bytes <= range_ + k_range_bytes);
+        EBB_CHECK(data + size_bytes <= range_.get() + k_range_bytes);
         registered_[data] = size_bytes;
+        machine_.registered(data, size_bytes);
         return data;
     }
     status unmap_host(void *data, uint64_t size_bytes) override {
         const auto found = registered_.find(static_cast<std::byte *>(data));
         EBB_CHECK(found != registered_.end() && found->second == size_bytes);
         registered_.erase(found);
+        machine_.unregistered(data);
         return {};
     }
     status copy(stream_id stream, copy_direction direction, void *destination, const void *source,
@@ -81,8 +86,9 @@ private:
         last_end_ = first + size_bytes;
     }
 
+    test_machine &machine_;
     uint64_t largest_bytes_;
-    std::byte *range_ = nullptr;
+    std::shared_ptr<std::byte> range_;
     std::map<std::byte *, uint64_t> registered_;
     uint64_t copies_within_ = 0, copies_across_ = 0, copies_in_next_ = 0;
     const std::byte *last_end_ = nullptr;

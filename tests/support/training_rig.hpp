@@ -1,5 +1,5 @@
-// A small training loop on the host device through the C ABI, for tests: layers that save activations in forward
-// and read them back in backward, all compute on one stream. Every byte that comes back is checked on that
+// A small training loop through the C ABI, for tests: layers that save activations in forward and read them back in
+// backward, all compute on one stream of whatever machine is tested. Every byte that comes back is checked on that
 // stream. The host runs ahead by itself, or waits for the device after every call.
 #pragma once
 
@@ -20,10 +20,10 @@
 
 #include "capi/session.hpp"
 #include "device/fault/fault_device.hpp"
-#include "device/host/host_device.hpp"
 #include "device/trace/trace_device.hpp"
 #include "ebb/ebb.h"
 #include "side_by_side_device.hpp"
+#include "test_machine.hpp"
 
 namespace ebb::test {
 
@@ -38,19 +38,20 @@ namespace ebb::test {
         EXPECT_EQ(ebb_test_status, EBB_OK) << ebb_status_name(ebb_test_status) << ": " << ebb_last_error(); \
     } while (false)
 
-// Host device, faults over it, a trace over both; owns all three and knows the streams that were made on it.
+// A machine, faults over its device, a trace over both; owns them and knows the streams that were made on it.
 class rig_device : public trace_device {
 public:
     // With slab_bytes, pinned memory comes in registrations of at most that size, side by side.
     static std::unique_ptr<rig_device> make(const host_device_options &options, uint64_t slab_bytes = 0) {
-        auto host = std::make_unique<host_device>(options);
+        return make(make_machine(options), slab_bytes);
+    }
+    static std::unique_ptr<rig_device> make(std::unique_ptr<test_machine> machine, uint64_t slab_bytes = 0) {
         std::unique_ptr<side_by_side_device> slabs;
         if (slab_bytes != 0) {
-            slabs = std::make_unique<side_by_side_device>(*host, slab_bytes);
+            slabs = std::make_unique<side_by_side_device>(*machine, slab_bytes);
         }
-        auto fault =
-            slabs != nullptr ? std::make_unique<fault_device>(*slabs, *host) : std::make_unique<fault_device>(*host);
-        std::unique_ptr<rig_device> made(new rig_device(std::move(host), std::move(slabs), std::move(fault)));
+        auto fault = std::make_unique<fault_device>(slabs != nullptr ? *slabs : machine->dev(), machine->launcher());
+        std::unique_ptr<rig_device> made(new rig_device(std::move(machine), std::move(slabs), std::move(fault)));
         if (slab_bytes != 0) {
             made->info_.slab_bytes = slab_bytes;
         }
@@ -66,7 +67,8 @@ public:
     // Called when the runtime that owns this device is gone, with its last calls counted.
     void at_end(std::function<void(rig_device &)> look) { at_end_ = std::move(look); }
 
-    [[nodiscard]] host_device &host() { return *host_; }
+    [[nodiscard]] test_machine &machine() { return *machine_; }
+    [[nodiscard]] host_device &host() { return *machine_->host(); }  // where it is one
     [[nodiscard]] fault_device &fault() { return *fault_; }
     [[nodiscard]] side_by_side_device &slabs() { return *slabs_; }  // only when made with slab_bytes
 
@@ -88,23 +90,25 @@ public:
     }
     void wait_for_our_streams() {
         for (const stream_id s : streams_) {
-            EXPECT_TRUE(host_->synchronize_stream(s).ok());
+            EXPECT_TRUE(machine_->synchronize(s).ok());
         }
     }
 
 private:
-    rig_device(std::unique_ptr<host_device> host, std::unique_ptr<side_by_side_device> slabs,
+    rig_device(std::unique_ptr<test_machine> machine, std::unique_ptr<side_by_side_device> slabs,
                std::unique_ptr<fault_device> fault)
         : trace_device(*fault),
-          info_(host->info()),
+          info_(machine->dev().info()),
+          slab_range_(slabs != nullptr ? slabs->range() : nullptr),
+          machine_(std::move(machine)),
           slabs_(std::move(slabs)),
-          host_(std::move(host)),
           fault_(std::move(fault)) {}
 
     device_info info_;
     std::function<void(rig_device &)> at_end_;
-    std::unique_ptr<side_by_side_device> slabs_;  // outlives the host device's streams, which copy there
-    std::unique_ptr<host_device> host_;
+    std::shared_ptr<std::byte> slab_range_;  // outlives the machine's streams, which copy there
+    std::unique_ptr<test_machine> machine_;
+    std::unique_ptr<side_by_side_device> slabs_;
     std::unique_ptr<fault_device> fault_;
     std::vector<stream_id> streams_;
 };
@@ -145,14 +149,16 @@ public:
     explicit rig(options o) : options_(std::move(o)) {
         auto dev = rig_device::make(options_.host);
         device_ = dev.get();
-        host_device *host = &dev->host();
+        host_device *host = dev->machine().host();
         options_.core.lent_allocator = options_.allocator != nullptr;
         result<ebb_runtime *> made = capi::make_runtime(std::move(dev), host, options_.core,
                                                         logger(quiet, nullptr, log_level::error), options_.allocator);
         EXPECT_TRUE(made.ok()) << made.why().text();
         runtime_ = made.ok() ? std::move(made).value() : nullptr;
         if (runtime_ != nullptr) {
-            EBB_EXPECT_OK(ebb_host_stream_create(runtime_, &compute_));
+            const result<stream_id> compute = machine().create_stream();
+            EXPECT_TRUE(compute.ok()) << compute.why().text();
+            compute_ = static_cast<ebb_stream>(compute.value());
         }
     }
     ~rig() { close(); }
@@ -163,7 +169,7 @@ public:
         if (runtime_ == nullptr) {
             return;
         }
-        EBB_EXPECT_OK(ebb_host_stream_synchronize(runtime_, compute_));
+        EXPECT_TRUE(machine().synchronize(stream_id{compute_}).ok());
         EBB_EXPECT_OK(ebb_runtime_close(std::exchange(runtime_, nullptr), EBB_CLOSE_FORCE));
         EXPECT_EQ(wrong_.load(), 0) << "activations came back with wrong bytes";
         EXPECT_EQ(deleted_, offloaded_) << "deleters must run exactly once";
@@ -171,6 +177,7 @@ public:
 
     [[nodiscard]] ebb_runtime *runtime() { return runtime_; }
     [[nodiscard]] rig_device &device() { return *device_; }
+    [[nodiscard]] test_machine &machine() { return device_->machine(); }
     [[nodiscard]] ebb_stream compute() const { return compute_; }
     [[nodiscard]] int wrong() const { return wrong_.load(); }
     void forget_wrong() { wrong_ = 0; }
@@ -185,8 +192,7 @@ public:
     // Produces an activation on the compute stream and offloads it under scope `layer`.
     void forward(const std::string &layer, const std::string &name, uint64_t size_bytes, uint64_t micro_batch = 0,
                  uint64_t stage = 0) {
-        void *data = nullptr;
-        EBB_ASSERT_OK(ebb_host_alloc(runtime_, size_bytes, &data));
+        void *data = alloc(size_bytes);
         const uint64_t seed = ++seed_;
         launch([data, size_bytes, seed] { fill_pattern(data, size_bytes, seed); });
         EBB_ASSERT_OK(ebb_scope_push(runtime_, layer.c_str()));
@@ -244,13 +250,13 @@ public:
     }
 
     void synchronize() {
-        EBB_ASSERT_OK(ebb_host_stream_synchronize(runtime_, compute_));
+        EXPECT_TRUE(machine().synchronize(stream_id{compute_}).ok());
         device_->wait_for_our_streams();
     }
 
     void launch(std::function<void()> body) {
         launches_.push_back(std::move(body));
-        EBB_ASSERT_OK(ebb_host_launch(runtime_, compute_, run, &launches_.back()));
+        EXPECT_TRUE(machine().launch(stream_id{compute_}, run, &launches_.back()).ok());
     }
 
     struct saved {
@@ -267,13 +273,18 @@ private:
         void *data;
     };
 
+    [[nodiscard]] void *alloc(uint64_t size_bytes) {
+        const result<void *> data = machine().alloc(size_bytes);
+        EXPECT_TRUE(data.ok()) << data.why().text();
+        return data.ok() ? data.value() : nullptr;
+    }
     static void quiet(void *, log_level, const char *) {}
     static void run(void *body) { (*static_cast<std::function<void()> *>(body))(); }
     static void free_source(void *context) {
         auto *s = static_cast<source *>(context);
         ++s->owner->deleted_;
         // Freed for the host at once; the stream order that Ebb made protects what is still in flight.
-        EXPECT_TRUE(s->owner->device_->host().free_device(s->data).ok());
+        EXPECT_TRUE(s->owner->machine().free(s->data).ok());
     }
 
     void check(const void *data, const saved &s) {
@@ -283,12 +294,11 @@ private:
     }
 
     void into_own_memory(const saved &s) {
-        void *data = nullptr;
-        EBB_ASSERT_OK(ebb_host_alloc(runtime_, s.size_bytes, &data));
+        void *data = alloc(s.size_bytes);
         EBB_ASSERT_OK(ebb_reload_into(runtime_, s.activation, data, s.size_bytes, compute_));
         settle();
         launch([this, data, s] { check(data, s); });
-        EBB_ASSERT_OK(ebb_host_free(runtime_, data));
+        EXPECT_TRUE(machine().free(data).ok());
     }
 
     void settle() {

@@ -33,7 +33,12 @@ double fault_draw(uint64_t seed, uint64_t kind, uint64_t call) noexcept {
 
 }  // namespace
 
-fault_device::fault_device(host_device &inner) : device_decorator(inner), host_(&inner) {}
+fault_device::fault_device(host_device &inner) : fault_device(inner, inner) {}
+
+fault_device::fault_device(device &inner, host_device &host)
+    : fault_device(inner, [&host](stream_id stream, void (*function)(void *argument), void *argument) {
+          return host.launch(stream, function, argument);
+      }) {}
 
 fault_device::~fault_device() {
     for (gate &each : gates_) {
@@ -111,15 +116,16 @@ status fault_device::admit(call_kind kind) {
 
 // -------------------------------------------------------------------------------------------------- gates --
 
-status fault_device::check_host(const char *call) const {
-    if (host_ != nullptr) {
+status fault_device::check_launcher(const char *call) const {
+    if (launch_) {
         return {};
     }
-    return {code::unsupported, fmt::format("{}: needs a host device to launch on; give it to the constructor", call)};
+    return {code::unsupported,
+            fmt::format("{}: needs something to launch with on its streams; give it to the constructor", call)};
 }
 
 status fault_device::hold(copy_direction direction) {
-    EBB_TRY(check_host("hold"));
+    EBB_TRY(check_launcher("hold"));
     gate &at = gate_of(direction);
     const std::lock_guard lock(at.mutex);
     at.held = true;
@@ -128,7 +134,7 @@ status fault_device::hold(copy_direction direction) {
 }
 
 status fault_device::release(copy_direction direction) {
-    EBB_TRY(check_host("release"));
+    EBB_TRY(check_launcher("release"));
     gate &at = gate_of(direction);
     const std::lock_guard lock(at.mutex);
     at.held = false;
@@ -137,7 +143,7 @@ status fault_device::release(copy_direction direction) {
 }
 
 status fault_device::let_pass(copy_direction direction, uint64_t copies) {
-    EBB_TRY(check_host("let_pass"));
+    EBB_TRY(check_launcher("let_pass"));
     gate &at = gate_of(direction);
     const std::lock_guard lock(at.mutex);
     at.permits += copies;
@@ -146,7 +152,7 @@ status fault_device::let_pass(copy_direction direction, uint64_t copies) {
 }
 
 status fault_device::wait_until_held(copy_direction direction) {
-    EBB_TRY(check_host("wait_until_held"));
+    EBB_TRY(check_launcher("wait_until_held"));
     gate &at = gate_of(direction);
     std::unique_lock lock(at.mutex);
     at.changed.wait(lock, [&] { return at.standing > 0; });
@@ -175,7 +181,7 @@ status fault_device::launch_gate(gate &at, stream_id stream) {
         const std::lock_guard lock(at.mutex);
         ++at.pending;
     }
-    status launched = host_->launch(stream, &fault_device::pass_gate, &at);
+    status launched = launch_(stream, &fault_device::pass_gate, &at);
     if (!launched.ok()) {
         const std::lock_guard lock(at.mutex);
         leave(at);
@@ -186,7 +192,7 @@ status fault_device::launch_gate(gate &at, stream_id stream) {
 // ------------------------------------------------------------------------------------------------- damage --
 
 status fault_device::damage_copy(copy_direction direction, uint64_t nth, uint64_t offset_bytes) {
-    EBB_TRY(check_host("damage_copy"));
+    EBB_TRY(check_launcher("damage_copy"));
     const std::lock_guard lock(mutex_);
     damages_.push_back({direction, std::max<uint64_t>(nth, 1) - 1, offset_bytes});
     return {};
@@ -226,7 +232,7 @@ status fault_device::launch_flip(gate &at, stream_id stream, unsigned char *byte
         const std::lock_guard lock(at.mutex);
         ++at.pending;
     }
-    status launched = host_->launch(stream, &fault_device::flip_byte, flipped);
+    status launched = launch_(stream, &fault_device::flip_byte, flipped);
     if (!launched.ok()) {
         const std::lock_guard lock(at.mutex);
         leave(at);
@@ -322,7 +328,7 @@ result<uint64_t> fault_device::elapsed_ns(event_id start, event_id end) {
 status fault_device::copy(stream_id stream, copy_direction direction, void *destination, const void *source,
                           uint64_t size_bytes) {
     EBB_TRY(admit(call_kind::copy));
-    if (host_ == nullptr || size_bytes == 0) {
+    if (!launch_ || size_bytes == 0) {
         return inner().copy(stream, direction, destination, source, size_bytes);
     }
     gate &at = gate_of(direction);

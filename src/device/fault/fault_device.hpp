@@ -6,9 +6,11 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "device/call_kind.hpp"
@@ -22,11 +24,14 @@ class fault_device : public device_decorator {
 public:
     static constexpr uint64_t k_for_good = std::numeric_limits<uint64_t>::max();
 
-    // Without a host device to launch on, copies cannot be held or damaged: those calls say so.
-    explicit fault_device(device &inner) : device_decorator(inner) {}
+    // Puts a function on a stream of the device, which runs it in the stream's order.
+    using launcher = std::function<status(stream_id stream, void (*function)(void *argument), void *argument)>;
+
+    // Without anything to launch with, copies cannot be held or damaged: those calls say so.
+    explicit fault_device(device &inner, launcher launch = {}) : device_decorator(inner), launch_(std::move(launch)) {}
     explicit fault_device(host_device &inner);
     // `host` is what `inner` decorates.
-    fault_device(device &inner, host_device &host) : device_decorator(inner), host_(&host) {}
+    fault_device(device &inner, host_device &host);
     ~fault_device() override;  // lets everything pass that is held, and waits until it has
 
     // Refuses the nth call of that kind from now on (1: the next one) and those after it, `count` in all. The code is
@@ -103,7 +108,7 @@ private:
         unsigned char *byte;
     };
     status admit(call_kind kind);
-    status check_host(const char *call) const;
+    status check_launcher(const char *call) const;
     status launch_gate(gate &at, stream_id stream);
     status launch_flip(gate &at, stream_id stream, unsigned char *byte);
     std::optional<uint64_t> damaged_offset(copy_direction direction);
@@ -112,7 +117,7 @@ private:
     static void leave(gate &at);
     [[nodiscard]] gate &gate_of(copy_direction direction) { return gates_[static_cast<size_t>(direction)]; }
 
-    host_device *host_ = nullptr;
+    const launcher launch_;
     mutable std::mutex mutex_;
     std::array<uint64_t, k_call_kinds> calls_{};
     std::array<uint64_t, k_call_kinds> refused_{};
