@@ -231,6 +231,7 @@ TEST_F(cuda_device_calls, device_memory_is_aligned_whatever_cuda_gives) {
     cuda_device &dev = open();
     void *block = dev.alloc_device(1000).value();
     EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % 512, 0U);
+    EXPECT_GE(cuda_.taken_bytes, 1000U + 256U) << "the block's end is moved too";
     EXPECT_TRUE(dev.free_device(block, 1000).ok());
     device_.reset();
     EXPECT_EQ(cuda_.calls["malloc"], cuda_.calls["free"]);

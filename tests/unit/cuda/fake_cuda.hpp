@@ -69,6 +69,7 @@ public:
     std::map<std::string, int> calls;
     int all_calls = 0;
     std::vector<int> pushed;
+    size_t taken_bytes = 0;            // by the last allocation
     std::vector<unsigned> host_flags;  // of each registration and allocation
     std::vector<int> copies_on;        // of each copy, its stream's device
     std::vector<size_t> batches;
@@ -129,6 +130,7 @@ private:
         api.host_unregister = [](void *) { return answer("host_unregister", 0); };
     }
     static void *take(size_t size_bytes) {
+        at().taken_bytes = size_bytes;
         constexpr size_t k_alignment = 4096;
         auto *base = static_cast<char *>(
             std::aligned_alloc(k_alignment, (size_bytes + 2 * k_alignment) / k_alignment * k_alignment));

@@ -79,6 +79,15 @@ TEST_F(numa_nodes, a_node_without_cpus_stands_for_the_nearest_that_has_some) {
     EXPECT_NE(choice.reason.find("node 26"), std::string::npos) << choice.reason;
 }
 
+TEST_F(numa_nodes, distances_go_by_the_nodes_that_are_online) {
+    online("0,2,4,8");
+    node(0, "", "10 90 90 90");
+    node(2, "0-3", "90 10 90 50");
+    node(4, "4-7", "90 90 10 30");
+    node(8, "", "90 50 30 10");
+    EXPECT_EQ(choose(8).node, 4);
+}
+
 TEST_F(numa_nodes, where_no_node_has_cpus_there_is_no_choice) {
     online("0-1");
     node(0, "", "10 20");
