@@ -135,7 +135,47 @@ cuda_device::~cuda_device() {
     }
 }
 
+// CUDA may wait for work on memory that is freed, or not. The work that we gave to our streams is over when this
+// returns; streams in a capture have none.
+status cuda_device::wait_for(const std::vector<cudaStream_t> &streams) {
+    const auto what = [] { return std::string("waiting for our streams before something is given back"); };
+    cudaEvent_t passed = nullptr;
+    EBB_TRY(
+        errors_.check(api_.event_create_with_flags(&passed, cudaEventDisableTiming), "cudaEventCreateWithFlags", what));
+    status waited;
+    for (cudaStream_t stream : streams) {
+        cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+        unsigned long long id = 0;
+        waited = errors_.check(api_.stream_get_capture_info(stream, &state, &id), "cudaStreamGetCaptureInfo", what);
+        if (waited.ok() && state == cudaStreamCaptureStatusNone) {
+            waited = errors_.check(api_.event_record(passed, stream), "cudaEventRecord", what);
+            if (waited.ok()) {
+                waited = errors_.check(api_.event_synchronize(passed), "cudaEventSynchronize", what);
+            }
+        }
+        if (!waited.ok()) {
+            break;
+        }
+    }
+    if (errors_.usable()) {
+        static_cast<void>(errors_.check(api_.event_destroy(passed), "cudaEventDestroy", what));
+    }
+    return waited;
+}
+
+status cuda_device::wait_for_our_streams() {
+    if (!errors_.usable()) {
+        return {};
+    }
+    const allocation_scope scope(context_);
+    EBB_TRY(scope.why());
+    const std::lock_guard lock(ending_mutex_);
+    status waited = wait_for(streams_.all());
+    return errors_.usable() ? waited : status();
+}
+
 void cuda_device::give_back_all() {
+    static_cast<void>(wait_for(streams_.all()));
     for (cudaStream_t stream : streams_.remove_all()) {
         static_cast<void>(api_.stream_destroy(stream));
     }
@@ -164,6 +204,7 @@ result<void *> cuda_device::alloc_device(uint64_t size_bytes) {
 }
 
 status cuda_device::free_device(void *data, uint64_t size_bytes) {
+    EBB_TRY(wait_for_our_streams());
     return blocks_.free(data, size_bytes);
 }
 
@@ -176,6 +217,7 @@ result<void *> cuda_device::map_host(uint64_t size_bytes) {
 }
 
 status cuda_device::unmap_host(void *data, uint64_t size_bytes) {
+    EBB_TRY(wait_for_our_streams());
     return slabs_.unmap(data, size_bytes);
 }
 
@@ -219,6 +261,7 @@ result<stream_id> cuda_device::create_stream(stream_role /*role*/) {
 }
 
 status cuda_device::destroy_stream(stream_id stream) {
+    const std::lock_guard lock(ending_mutex_);
     const result<cudaStream_t> removed = streams_.remove(stream);
     if (!removed.ok()) {
         return removed.why();
@@ -226,9 +269,12 @@ status cuda_device::destroy_stream(stream_id stream) {
     if (!errors_.usable()) {
         return {};
     }
-    const relaxed_capture_scope relaxed(api_);
-    return errors_.check(api_.stream_destroy(removed.value()), "cudaStreamDestroy",
-                         [&] { return fmt::format("destroying stream {}", number_of(stream)); });
+    const allocation_scope scope(context_);
+    EBB_TRY(scope.why());
+    status waited = wait_for({removed.value()});
+    status destroyed = errors_.check(api_.stream_destroy(removed.value()), "cudaStreamDestroy",
+                                     [&] { return fmt::format("destroying stream {}", number_of(stream)); });
+    return waited.ok() ? destroyed : waited;
 }
 
 status cuda_device::check_stream(stream_id stream) const {
@@ -485,6 +531,14 @@ status cuda_device::checksum(stream_id stream, const void *data, uint64_t size_b
     }
     if (size_bytes == 0) {
         return {};
+    }
+    // The orders between checksums that use our scratch memory would reach out of the capture.
+    const result<capture_id> capture = capture_of(stream);
+    EBB_TRY(capture.why());
+    if (capture.value() != capture_id::none) {
+        return {code::unsupported,
+                fmt::format("checksum of {} bytes: stream {} is in a capture, and no graph can hold it", size_bytes,
+                            number_of(stream))};
     }
     // The first launch of a kernel may load it, which another thread's capture forbids.
     const allocation_scope scope(context_);

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -51,7 +52,7 @@ public:
     // The table outlives the device.
     static result<std::unique_ptr<cuda_device>> make(const cuda_api &api, int32_t ordinal,
                                                      const cuda_device_options &options);
-    // Gives back whatever is still out. Work that is enqueued goes on.
+    // Waits for our streams, and gives back whatever is still out.
     ~cuda_device() override;
     cuda_device(const cuda_device &) = delete;
     cuda_device &operator=(const cuda_device &) = delete;
@@ -103,6 +104,8 @@ private:
     status find_out();
     result<int> attribute(cudaDeviceAttr which);
     void choose_chunk_size(int compute_capability_major);
+    status wait_for(const std::vector<cudaStream_t> &streams);
+    status wait_for_our_streams();
     void give_back_all();
     // Runs call(cudaStream_t) where the stream may be used.
     template <class Call>
@@ -120,6 +123,7 @@ private:
     cuda_errors &errors_ = context_.errors;
     const cuda_ranges ranges_;
     cuda_streams streams_;
+    std::mutex ending_mutex_;  // while one waits for our streams, no other ends one
     cuda_events events_;
     mutable device_blocks blocks_{context_};
     pinned_slabs slabs_;

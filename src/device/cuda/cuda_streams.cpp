@@ -40,6 +40,18 @@ result<cudaStream_t> cuda_streams::remove(stream_id stream) {
     return own.handle.load(std::memory_order_relaxed);
 }
 
+std::vector<cudaStream_t> cuda_streams::all() {
+    const std::lock_guard lock(mutex_);
+    std::vector<cudaStream_t> handles;
+    handles.reserve(used_);
+    for (const slot &own : slots_) {
+        if (own.number.load(std::memory_order_relaxed) != 0) {
+            handles.push_back(own.handle.load(std::memory_order_relaxed));
+        }
+    }
+    return handles;
+}
+
 std::vector<cudaStream_t> cuda_streams::remove_all() {
     const std::lock_guard lock(mutex_);
     std::vector<cudaStream_t> handles;

@@ -22,6 +22,7 @@ public:
     result<cudaStream_t> remove(stream_id stream);
     // All that were added and not removed; none is left.
     [[nodiscard]] std::vector<cudaStream_t> remove_all();
+    [[nodiscard]] std::vector<cudaStream_t> all();
 
     // False when the number can be no stream; refusal() says why not.
     [[nodiscard]] bool find(stream_id stream, cudaStream_t &handle) const noexcept {
