@@ -82,6 +82,9 @@ cudaError_t push_device(int ordinal) {
 }
 
 cudaError_t pop_device() {
+    if (driver().error != cudaSuccess || driver().pop == nullptr) {
+        return cudaErrorSymbolNotFound;
+    }
     CUcontext popped = nullptr;
     return as_runtime_error(driver().pop(&popped));
 }

@@ -100,7 +100,7 @@ TEST_F(cuda_device_calls, a_call_on_a_stream_is_one_call_of_cuda) {
     }
     EXPECT_EQ(calls_of([&] { return dev.event_done(event).why(); }), 1);  // and two of the capture mode
     // The current device's streams: made current, and put back.
-    for (const uint64_t number : {0, 1, 2}) {
+    for (const uint64_t number : {uint64_t{0}, uint64_t{1}, uint64_t{2}}) {
         EXPECT_EQ(calls_of([&] { return dev.record_event(event, stream_id{number}); }), 3) << number;
         EXPECT_TRUE(cuda_.pushed.empty());
     }
