@@ -35,17 +35,21 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-// Time and calls to CUDA of one way in one step, per activation.
-struct way_cost {
+// Of one step: time inside Ebb's calls, what of it went to CUDA, and how many calls to CUDA each offload made.
+struct step_cost {
     double call_ns = 0;
-    double cuda_ns = 0;
-    double cuda_calls = 0;
+    call_totals cuda;
+    std::vector<double> offload_calls;
 };
 
 class cost_loop {
 public:
-    cost_loop(link_device on, uint64_t size_bytes)
-        : cuda_calls_(on.cuda_calls), count_(activations_of(size_bytes)), size_bytes_(size_bytes), handles_(count_) {
+    cost_loop(link_device on, uint64_t size_bytes, uint64_t chunk_bytes)
+        : cuda_calls_(on.cuda_calls),
+          count_(activations_of(size_bytes)),
+          size_bytes_(size_bytes),
+          chunk_bytes_(chunk_bytes == 0 ? on.dev->info().default_chunk_bytes : chunk_bytes),
+          handles_(count_) {
         for (uint64_t i = 0; i < count_; ++i) {
             names_.push_back(fmt::format("activation{}", i));
         }
@@ -63,17 +67,15 @@ public:
 private:
     status offload(uint64_t i);
     status bring_back(uint64_t i);
-    status forward();
-    status backward();
-    // Runs it, and says what that cost per activation.
-    status timed(status (cost_loop::*pass)(), way_cost &cost);
-    status step(way_cost &offloads, way_cost &reloads);
+    status run_step(step_cost &cost);
+    result<step_cost> step();
     result<double> ns_of_one_memcpy();
     [[nodiscard]] call_totals totals() const { return cuda_calls_ ? cuda_calls_() : call_totals{}; }
 
     std::function<call_totals()> cuda_calls_;
     uint64_t count_;
     uint64_t size_bytes_;
+    uint64_t chunk_bytes_;
     std::vector<ebb_activation> handles_;
     std::vector<std::string> names_;
     std::unique_ptr<link_kernels> kernels_;
@@ -94,6 +96,7 @@ status cost_loop::open() {
     o.max_activation_bytes = size_bytes_;
     o.staging_bytes = staging_of(size_bytes_);
     o.device_budget_bytes = o.staging_bytes + k_slots * size_bytes_;
+    o.chunk_bytes = chunk_bytes_;
     o.sample_every = 1U << 30U;  // times are taken in few steps; those are not what is asked for
     const result<ebb_runtime *> made =
         capi::make_runtime(std::move(dev_), host_, o, logger(nullptr, nullptr, log_level::warning), nullptr);
@@ -154,42 +157,36 @@ status cost_loop::bring_back(uint64_t i) {
     return of_ebb(ebb_release(runtime_, handles_[i]), "ebb_release");
 }
 
-status cost_loop::forward() {
+status cost_loop::run_step(step_cost &cost) {
     EBB_TRY(of_ebb(ebb_step(runtime_, EBB_PHASE_TRAIN), "ebb_step"));
     for (uint64_t i = 0; i < count_; ++i) {
+        const uint64_t before = totals().calls;
         EBB_TRY(offload(i));
+        cost.offload_calls.push_back(static_cast<double>(totals().calls - before));
     }
-    return {};
-}
-
-status cost_loop::backward() {
     for (uint64_t i = count_; i-- > 0;) {
         EBB_TRY(bring_back(i));
     }
     return {};
 }
 
-status cost_loop::timed(status (cost_loop::*pass)(), way_cost &cost) {
+result<step_cost> cost_loop::step() {
+    step_cost cost;
+    cost.offload_calls.reserve(count_);
     const call_totals before = totals();
     const auto start = std::chrono::steady_clock::now();
-    EBB_TRY((this->*pass)());
+    EBB_TRY(run_step(cost));
     const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - start;
     const call_totals after = totals();
-    const auto per = static_cast<double>(count_);
-    cost = {spent.count() / per, static_cast<double>(after.ns - before.ns) / per,
-            static_cast<double>(after.calls - before.calls) / per};
-    return {};
-}
-
-status cost_loop::step(way_cost &offloads, way_cost &reloads) {
-    EBB_TRY(timed(&cost_loop::forward, offloads));
-    EBB_TRY(timed(&cost_loop::backward, reloads));
+    cost.call_ns = spent.count();
+    cost.cuda = {after.calls - before.calls, after.ns - before.ns, 0, 0};
     // The device catches up, so that the next step's calls do not stand in a full queue.
     const result<event_id> done = device_->create_event(event_kind::plain);
     EBB_TRY(done.why());
     EBB_TRY(device_->record_event(done.value(), stream_id{compute_}));
     EBB_TRY(device_->synchronize_event(done.value()));
-    return device_->destroy_event(done.value());
+    EBB_TRY(device_->destroy_event(done.value()));
+    return cost;
 }
 
 result<double> cost_loop::ns_of_one_memcpy() {
@@ -213,20 +210,20 @@ result<double> cost_loop::ns_of_one_memcpy() {
 
 result<call_cost> cost_loop::measure() {
     std::vector<double> call_ns, own_ns, d2h_calls, h2d_calls;
+    const auto per = static_cast<double>(count_);
     for (uint64_t i = 0; i < k_warm_steps + k_counted_steps; ++i) {
-        way_cost offloads, reloads;
-        EBB_TRY(step(offloads, reloads));
+        const result<step_cost> cost = step();
+        EBB_TRY(cost.why());
         if (i >= k_warm_steps) {
-            call_ns.push_back(offloads.call_ns + reloads.call_ns);
-            own_ns.push_back(call_ns.back() - offloads.cuda_ns - reloads.cuda_ns);
-            d2h_calls.push_back(offloads.cuda_calls);
-            h2d_calls.push_back(reloads.cuda_calls);
+            call_ns.push_back(cost.value().call_ns / per);
+            own_ns.push_back(call_ns.back() - static_cast<double>(cost.value().cuda.ns) / per);
+            d2h_calls.push_back(median(cost.value().offload_calls));
+            h2d_calls.push_back(static_cast<double>(cost.value().cuda.calls) / per - d2h_calls.back());
         }
     }
-    const uint64_t chunk_bytes = device_->info().default_chunk_bytes;
     call_cost made;
     made.size_bytes = size_bytes_;
-    made.chunks = (size_bytes_ + chunk_bytes - 1) / chunk_bytes;
+    made.chunks = (size_bytes_ + chunk_bytes_ - 1) / chunk_bytes_;
     made.activations = count_;
     made.steps = k_counted_steps;
     made.call_ns = median(call_ns);
@@ -245,8 +242,8 @@ cell_memory memory_of_call_cost(uint64_t size_bytes) noexcept {
     return {sources_bytes + 2 * staging_of(size_bytes), sources_bytes + size_bytes};
 }
 
-result<call_cost> measure_call_cost(link_device on, uint64_t size_bytes) {
-    cost_loop loop(std::move(on), size_bytes);
+result<call_cost> measure_call_cost(link_device on, uint64_t size_bytes, uint64_t chunk_bytes) {
+    cost_loop loop(std::move(on), size_bytes, chunk_bytes);
     EBB_TRY(loop.open());
     return loop.measure();
 }

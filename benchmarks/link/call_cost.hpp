@@ -30,6 +30,7 @@ struct call_cost {
 };
 
 [[nodiscard]] cell_memory memory_of_call_cost(uint64_t size_bytes) noexcept;
-result<call_cost> measure_call_cost(link_device on, uint64_t size_bytes);
+// 0 as chunk_bytes: as large as the device has them.
+result<call_cost> measure_call_cost(link_device on, uint64_t size_bytes, uint64_t chunk_bytes = 0);
 
 }  // namespace ebb::link
