@@ -18,11 +18,12 @@ public:
 
     // One device alone: there is nothing to sum. The compute stream stands for the collectives'.
     [[nodiscard]] ebb_stream collective_stream() override { return device_.stream(); }
-    void all_reduce(float * /*values*/, int64_t /*count*/) override {}
+    void average(float * /*values*/, int64_t /*count*/) override {}
     void wait_for_collectives() override {}
 
     [[nodiscard]] uint64_t peak_used_bytes() override;
     [[nodiscard]] copy_rates measure_copies() override { return rates_; }
+    [[nodiscard]] device_facts facts() const override { return {"host", "own", "none", ""}; }
 
 private:
     class counting_device final : public train::host_training_device {

@@ -16,8 +16,8 @@ int compare(const step::step_settings &s) {
     using results = std::vector<train::mode_result>;
     step::step_runs runs(s);
     return train::compare({k_program, s.json, step::context_text(s), [&](results &all) { runs.run_all(all); },
-                           [&](const results &all) { return step::tables_text(all, runs.details()); },
-                           [&](const results &all) { return step::json_text(s, all, runs.details()); }});
+                           [&](const results &all) { return step::tables_text(all, runs); },
+                           [&](const results &all) { return step::json_text(s, all, runs); }});
 }
 
 int check(const step::step_settings &s) {

@@ -19,6 +19,13 @@ struct copy_rates {
     double h2d_bytes_per_second = 0;
 };
 
+struct device_facts {
+    std::string name;
+    std::string attention;
+    std::string collectives;
+    std::string note;  // for people; may be empty
+};
+
 class step_device {
 public:
     step_device() = default;
@@ -36,15 +43,17 @@ public:
     virtual void upload(void *to, const void *from, uint64_t size_bytes) = 0;
     virtual void download(void *to, const void *from, uint64_t size_bytes) = 0;
 
-    // Sums over the devices that train together, behind what the compute stream has done so far; enqueued on
+    // Averages over the devices that train together, behind what the compute stream has done so far; enqueued on
     // collective_stream(). The compute stream goes on and waits for all of them in wait_for_collectives().
     [[nodiscard]] virtual ebb_stream collective_stream() = 0;
-    virtual void all_reduce(float *values, int64_t count) = 0;
+    virtual void average(float *values, int64_t count) = 0;
     virtual void wait_for_collectives() = 0;
 
-    // The most that was in use on the device, whoever used it.
+    // The most that was in use on the device, whoever used it; looked at in this call, too.
     [[nodiscard]] virtual uint64_t peak_used_bytes() = 0;
     [[nodiscard]] virtual copy_rates measure_copies() = 0;
+    // What carries out what, for the reader of the results.
+    [[nodiscard]] virtual device_facts facts() const = 0;
 
 protected:
     // Counts the memory until its last owner lets go.

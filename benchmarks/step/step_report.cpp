@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "result_table.hpp"
 
 namespace step {
@@ -59,7 +57,7 @@ json or_null(const std::optional<double> &value) {
 
 std::string context_text(const step_settings &s) {
     const step_shape m = s.shape_at(s.shape.micro_batch);
-    std::string text = train::machine_text(s.offload);
+    std::string text = s.device == "host" ? train::machine_text(s.offload) : "";
     text += fmt::format("{} layers, width {}, {} heads, SwiGLU {}", m.layers, m.width, m.heads, m.ffn);
     if (m.has_experts()) {
         text += fmt::format(" of {} experts, {} for a token", m.experts, m.top_k);
@@ -70,10 +68,24 @@ std::string context_text(const step_settings &s) {
                       "per micro batch: {:.1f} MiB\n\n",
                       static_cast<double>(offsets_of(m).end) * 1e-6, s.steps, s.steps - s.warm_up_steps,
                       s.loop_of("offload-auto").steps, s.accumulation, m.micro_batch, m.sequence,
-                      train::mib(saved_by(m, sizeof(float)).micro_batch_bytes));
+                      train::mib(saved_by(m, s.element_bytes()).micro_batch_bytes));
 }
 
-std::string tables_text(const std::vector<train::mode_result> &results, const std::vector<run_details> &details) {
+std::string facts_text(const device_facts &facts) {
+    const std::string note = facts.note.empty() ? "" : facts.note + "\n";
+    return fmt::format("\ndevice: {}; attention: {}; collectives: {}\n{}", facts.name, facts.attention,
+                       facts.collectives, note);
+}
+
+json facts_json(const device_facts &facts) {
+    return {{"device_name", facts.name},
+            {"attention", facts.attention},
+            {"collectives", facts.collectives},
+            {"note", facts.note}};
+}
+
+std::string tables_text(const std::vector<train::mode_result> &results, const step_runs &runs) {
+    const std::vector<run_details> &details = runs.details();
     train::extra_column predicted{"predicted, ms", {}};
     train::extra_column difference{"difference, %", {}};
     for (size_t i = 0; i < results.size(); ++i) {
@@ -84,20 +96,22 @@ std::string tables_text(const std::vector<train::mode_result> &results, const st
         predicted.cells.push_back(number_or_dash(details[i].predicted_ms, "{:.1f}"));
         difference.cells.push_back(number_or_dash(percent, "{:+.1f}"));
     }
-    return train::table(results, {predicted, difference}) + memory_table(results, details);
+    return train::table(results, {predicted, difference}) + memory_table(results, details) + facts_text(runs.facts());
 }
 
-std::string json_text(const step_settings &s, const std::vector<train::mode_result> &results,
-                      const std::vector<run_details> &details) {
+std::string json_text(const step_settings &s, const std::vector<train::mode_result> &results, const step_runs &runs) {
+    const std::vector<run_details> &details = runs.details();
     const step_shape shape = s.shape_at(s.shape.micro_batch);
     json all{{"context", train::context_json(s)}, {"modes", json::array()}};
     json &context = all["context"];
     context["device"] = s.device;
+    context.update(facts_json(runs.facts()));
+    context["gpus"] = s.gpus;
     context["model"] = s.model;
     context["experts"] = shape.experts;
     context["top_k"] = shape.top_k;
     context["weights"] = offsets_of(shape).end;
-    context["saved_bytes_per_micro_batch"] = saved_by(shape, sizeof(float)).micro_batch_bytes;
+    context["saved_bytes_per_micro_batch"] = saved_by(shape, s.element_bytes()).micro_batch_bytes;
     for (size_t i = 0; i < results.size(); ++i) {
         json row = train::result_json(results[i]);
         row["predicted_ms"] = or_null(details[i].predicted_ms);

@@ -1,6 +1,7 @@
 // What the program prints: what is run, the tables for people, or one JSON object.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,11 @@
 namespace step {
 
 std::string context_text(const step_settings &s);
-std::string tables_text(const std::vector<train::mode_result> &results, const std::vector<run_details> &details);
-std::string json_text(const step_settings &s, const std::vector<train::mode_result> &results,
-                      const std::vector<run_details> &details);
+std::string tables_text(const std::vector<train::mode_result> &results, const step_runs &runs);
+std::string json_text(const step_settings &s, const std::vector<train::mode_result> &results, const step_runs &runs);
+
+// What carried out what; a line, or fields.
+std::string facts_text(const device_facts &facts);
+nlohmann::ordered_json facts_json(const device_facts &facts);
 
 }  // namespace step

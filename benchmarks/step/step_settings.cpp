@@ -31,6 +31,9 @@ void add_own_options(CLI::App &app, step_settings &s) {
            "--gpus", [&s](const std::string &text) { s.gpus = text == "all" ? 0 : std::stoll(text); },
            "GPUs that train together, or all; a collective per layer sums their gradients [1]")
         ->check(CLI::IsMember({"all"}) | CLI::Range(1, 64));
+    app.add_option("--attention", s.attention,
+                   "on a GPU: cudnn, own (products and kernels of this program), or auto: cudnn where it is there")
+        ->check(CLI::IsMember({"auto", "cudnn", "own"}));
     app.add_flag("--check", s.check,
                  "compare each operation with double precision on the CPU, and gradients between modes, instead");
 }

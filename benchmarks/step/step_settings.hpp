@@ -20,9 +20,11 @@ struct step_settings : train::run_settings {
     double capacity_factor = 0;
     int64_t auto_warm_up_steps = 0;  // offload-auto's: until its plan stands
     int64_t gpus = 1;                // 0: all
+    std::string attention = "auto";  // or cudnn or own
     bool check = false;              // compare operations and gradients instead
 
     [[nodiscard]] step_shape shape_at(int64_t micro_batch) const;
+    [[nodiscard]] uint64_t element_bytes() const { return device == "cuda" ? 2 : 4; }
     [[nodiscard]] train::loop_settings loop_of(const std::string &mode) const;
 };
 

@@ -66,13 +66,13 @@ uint64_t saved_size(const step_shape &shape, const step_math &math, size_t id, c
 
 }  // namespace
 
-step_trainer::step_trainer(step_device &device, const step_settings &s, const step_shape &shape)
+step_trainer::step_trainer(step_device &device, const step_settings &s, const step_shape &shape, int64_t rank)
     : device_(device),
       training_(device.training()),
       math_(device.math()),
       settings_(s),
       shape_(shape),
-      random_(s.seed),
+      random_(s.seed + static_cast<uint64_t>(rank)),
       parameter_count_(offsets_of(shape).end),
       weights_(device.allocate(memory_kind::weights, static_cast<uint64_t>(parameter_count_) * math_.element_bytes())),
       gradients_(device.allocate(memory_kind::weights, static_cast<uint64_t>(parameter_count_) * math_.real_bytes())),
@@ -179,7 +179,7 @@ void step_trainer::launch_step(int64_t step) {
 
 void step_trainer::optimize(int64_t step) {
     const model_offsets outer = offsets_of(shape_);
-    device_.all_reduce(static_cast<float *>(gradients_.get()), outer.layers);
+    device_.average(static_cast<float *>(gradients_.get()), outer.layers);
     device_.wait_for_collectives();
     math_.run(adamw_call{parameter_count_, weights_.get(), master_.get(), gradients_.get(), first_moment_.get(),
                          second_moment_.get(), step + 1, settings_.learning_rate});
@@ -282,7 +282,7 @@ void step_trainer::finish_and_reduce(int64_t layer) {
     train::check(ebb_collective_begin(training_.runtime(), device_.collective_stream(), size_bytes),
                  "ebb_collective_begin");
     finish({k_value, k_key, k_query, k_log_sum, k_context, k_input});
-    device_.all_reduce(static_cast<float *>(gradients_.get()) + at.begin, count);
+    device_.average(static_cast<float *>(gradients_.get()) + at.begin, count);
     train::check(ebb_collective_end(training_.runtime(), device_.collective_stream()), "ebb_collective_end");
 }
 

@@ -20,7 +20,8 @@ namespace step {
 
 class step_trainer {
 public:
-    step_trainer(step_device &device, const step_settings &s, const step_shape &shape);
+    // `rank` is which of the devices that train together it is: each has data of its own.
+    step_trainer(step_device &device, const step_settings &s, const step_shape &shape, int64_t rank);
     ~step_trainer();
     step_trainer(const step_trainer &) = delete;
     step_trainer &operator=(const step_trainer &) = delete;

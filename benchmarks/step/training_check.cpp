@@ -6,6 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "step_report.hpp"
 #include "step_runs.hpp"
 #include "step_trainer.hpp"
 
@@ -17,6 +18,7 @@ step_settings small_run(const step_settings &s, const char *model) {
     step_settings small = default_settings("host", model);
     small.device = s.device;
     small.gpus = s.gpus;
+    small.attention = s.attention;
     small.shape = {3, 256, 4, 256, 128, 2};
     small.offload = s.offload;
     small.offload.floor_bytes = 1;
@@ -26,13 +28,18 @@ step_settings small_run(const step_settings &s, const char *model) {
     return small;
 }
 
-std::vector<float> state_after(const step_settings &s, const std::string &mode) {
+std::vector<float> state_after(run_place &place, const step_settings &s, const std::string &mode) {
     const step_shape shape = s.shape_at(s.shape.micro_batch);
-    const std::unique_ptr<step_device> device = make_step_device(s, train::find_mode(mode), shape);
-    step_trainer run(*device, s, shape);
-    run.run(
-        {s.steps, s.warm_up_steps}, [](int64_t /*step*/) {}, [](int64_t /*finished*/, double /*loss*/) {});
-    return run.state();
+    std::vector<float> state;
+    place.run(s, train::find_mode(mode), shape, [&](step_device &device, int64_t rank) {
+        step_trainer run(device, s, shape, rank);
+        run.run(
+            {s.steps, s.warm_up_steps}, [](int64_t /*step*/) {}, [](int64_t /*finished*/, double /*loss*/) {});
+        if (rank == 0) {
+            state = run.state();
+        }
+    });
+    return state;
 }
 
 // Bits, so that a NaN is the same as itself.
@@ -44,10 +51,10 @@ size_t count_differing(const std::vector<float> &a, const std::vector<float> &b)
     return count;
 }
 
-void check_training(const step_settings &s, std::vector<training_result> &results) {
-    const std::vector<float> expected = state_after(s, "keep");
+void check_training(run_place &place, const step_settings &s, std::vector<training_result> &results) {
+    const std::vector<float> expected = state_after(place, s, "keep");
     for (const train::mode &m : train::all_modes()) {
-        const size_t differing = count_differing(expected, state_after(s, m.name));
+        const size_t differing = count_differing(expected, state_after(place, s, m.name));
         results.push_back({fmt::format("{} {}", s.model, m.name), differing == 0, differing});
     }
 }
@@ -61,14 +68,16 @@ bool check_results::good() const {
 
 check_results run_checks(const step_settings &s) {
     check_results results;
-    {
-        const step_settings small = small_run(s, "dense");
-        const auto device = make_step_device(small, train::find_mode("keep"), small.shape_at(1));
-        results.operations = check_operations(*device);
-    }
-    for (const char *const model : {"dense", "moe"}) {
-        check_training(small_run(s, model), results.trainings);
-    }
+    run_place place(s);
+    const step_settings dense = small_run(s, "dense");
+    place.run(dense, train::find_mode("keep"), dense.shape_at(1), [&](step_device &device, int64_t rank) {
+        if (rank == 0) {
+            results.operations = check_operations(device);
+            results.facts = device.facts();
+        }
+    });
+    check_training(place, dense, results.trainings);
+    check_training(place, small_run(s, "moe"), results.trainings);
     return results;
 }
 
@@ -83,11 +92,12 @@ std::string check_text(const check_results &results) {
         text += fmt::format("{:<24}  {}\n", r.name,
                             r.same ? "the same bits" : fmt::format("{} values DIFFER", r.differing));
     }
-    return text;
+    return text + facts_text(results.facts);
 }
 
 std::string check_json(const check_results &results) {
     nlohmann::ordered_json all{{"good", results.good()},
+                               {"context", facts_json(results.facts)},
                                {"operations", nlohmann::ordered_json::array()},
                                {"trainings", nlohmann::ordered_json::array()}};
     for (const operation_result &r : results.operations) {

@@ -17,6 +17,7 @@ struct training_result {
 };
 
 struct check_results {
+    device_facts facts;
     std::vector<operation_result> operations;
     std::vector<training_result> trainings;
 

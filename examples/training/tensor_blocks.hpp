@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "adamw_step.hpp"
+
 namespace train {
 
 using Eigen::Dynamic;
@@ -234,19 +236,6 @@ double cross_entropy(scalar *logits, const uint8_t *targets, double scale, int64
     }
     return loss;
 }
-
-// What the optimizer's rule needs beside the arrays; steps count from 1.
-struct adamw_step {
-    adamw_step(int64_t step, double learning_rate)
-        : rate(learning_rate / (1.0 - std::pow(k_beta1, static_cast<double>(step)))),
-          correction(1.0 / (1.0 - std::pow(k_beta2, static_cast<double>(step)))),
-          keep(1.0 - learning_rate * k_decay) {}
-
-    static constexpr double k_beta1 = 0.9;
-    static constexpr double k_beta2 = 0.95;
-    static constexpr double k_decay = 0.01;
-    double rate, correction, keep;
-};
 
 template <class scalar>
 void adamw_update(const adamw_step &s, const scalar *gradients, scalar *weights, scalar *first_moment,

@@ -24,10 +24,11 @@ public:
     void upload(void *to, const void *from, uint64_t size_bytes) override { std::memcpy(to, from, size_bytes); }
     void download(void *to, const void *from, uint64_t size_bytes) override { std::memcpy(to, from, size_bytes); }
     [[nodiscard]] ebb_stream collective_stream() override { return 0; }
-    void all_reduce(float * /*values*/, int64_t /*count*/) override {}
+    void average(float * /*values*/, int64_t /*count*/) override {}
     void wait_for_collectives() override {}
     [[nodiscard]] uint64_t peak_used_bytes() override { return 0; }
     [[nodiscard]] copy_rates measure_copies() override { return {}; }
+    [[nodiscard]] device_facts facts() const override { return {}; }
 
 private:
     direct_math<scalar> math_;
