@@ -64,9 +64,15 @@ void runtime::consider_planning() {
 
 plan_budget runtime::measured_budget() const {
     plan_budget b;
-    const double d2h = d2h_measured_.bytes_per_second();
-    const double h2d = h2d_measured_.bytes_per_second();
-    // A direction that had nothing to do is taken for the other's like; without any, nothing had to move.
+    // A direction that had nothing to do: as the device measured it when it was made, else like the other's; without
+    // any, nothing had to move.
+    const link_rates &known = device_.info().measured_link;
+    const auto rate = [](const measured_link &in_steps, uint64_t at_make) {
+        const double measured = in_steps.bytes_per_second();
+        return measured > 0 ? measured : static_cast<double>(at_make);
+    };
+    const double d2h = rate(d2h_measured_, known.d2h_bytes_per_second);
+    const double h2d = rate(h2d_measured_, known.h2d_bytes_per_second);
     b.d2h.bytes_per_second = (d2h > 0 ? d2h : std::max(h2d, 1e9)) * d2h_trust_;
     b.h2d.bytes_per_second = (h2d > 0 ? h2d : std::max(d2h, 1e9)) * h2d_trust_;
     b.move_cost = k_move_costs[trial_ < k_trials ? trial_ : best_.trial];
