@@ -323,6 +323,34 @@ private:
     ebb_runtime *runtime_;
 };
 
+// A graph's memory, from ebb_graph_join, which is the last call in its capture, to ebb_graph_release, which comes when
+// no launch is under way or will come. Ends before its runtime.
+class graph {
+public:
+    graph(ebb_runtime *owner, ebb_stream stream) : runtime_(owner) { check(ebb_graph_join(runtime_, stream, &graph_)); }
+    graph(runtime &owner, ebb_stream stream) : graph(owner.get(), stream) {}
+    graph(graph &&other) noexcept
+        : runtime_(std::exchange(other.runtime_, nullptr)), graph_(std::exchange(other.graph_, 0)) {}
+    graph &operator=(graph &&other) noexcept {
+        graph moved(std::move(other));
+        std::swap(runtime_, moved.runtime_);
+        std::swap(graph_, moved.graph_);
+        return *this;
+    }
+    graph(const graph &) = delete;
+    graph &operator=(const graph &) = delete;
+    ~graph() {
+        if (runtime_ != nullptr) {
+            static_cast<void>(ebb_graph_release(runtime_, graph_));
+        }
+    }
+    [[nodiscard]] ebb_graph id() const noexcept { return graph_; }
+
+private:
+    ebb_runtime *runtime_ = nullptr;
+    ebb_graph graph_ = 0;
+};
+
 // Between ebb_recompute_begin and _end.
 class recompute_section {
 public:

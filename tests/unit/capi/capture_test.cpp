@@ -10,6 +10,7 @@
 
 #include "capi_fixture.hpp"
 #include "capture_rig.hpp"
+#include "ebb/ebb.hpp"
 
 namespace ebb::test {
 namespace {
@@ -327,6 +328,23 @@ TEST_F(captures, one_that_ends_without_a_join_leaves_nothing) {
         backward();
     });
     replay({&step}, 5);
+}
+
+TEST_F(captures, the_wrapper_releases_what_it_joined) {
+    open_with_three();
+    eager_steps(2);
+    synchronize();
+    device_->begin_capture(stream_id{compute_});
+    forward();
+    backward();
+    ebb::cpp::graph first(runtime_, compute_);
+    static_cast<void>(device_->end_capture());
+    ebb::cpp::graph moved(std::move(first));
+    EXPECT_NE(moved.id(), 0U);
+    EXPECT_EQ(stats().graphs, 1U);
+    EXPECT_THROW(ebb::cpp::graph(runtime_, compute_), ebb::cpp::error);  // no capture
+    { const ebb::cpp::graph last(std::move(moved)); }
+    EXPECT_EQ(stats().graphs, 0U);
 }
 
 TEST_F(captures, close_is_busy_while_graphs_hold_memory) {
