@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstdlib>
 #include <utility>
 
 #include "device/cuda/cuda_device.hpp"
@@ -62,6 +63,8 @@ const link_cuda &real_link_cuda() {
 }
 
 result<link_device> open_cuda(int32_t ordinal) {
+    // Streams that share a queue of the GPU wait for each other: none may wait for the load, which ends last.
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     result<std::unique_ptr<cuda_device>> dev =
         cuda_device::make(count_cuda_calls(cuda_runtime_table()), ordinal, cuda_device_options{});
     EBB_TRY(dev.why());

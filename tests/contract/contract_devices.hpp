@@ -86,6 +86,7 @@ struct contract_case {
     bool moves_bytes = true;                  // memory is real and copies copy
     bool checks_arguments = true;             // streams, events and pointers that cannot be right are refused
     bool knows_events = true;                 // an event that was never recorded is known to be so
+    uint64_t memory_slack_bytes = 0;          // of device memory: what is free is known to that, and had up to that
     std::vector<uint64_t> bad_streams;        // numbers that are no streams of it
 };
 
@@ -174,6 +175,9 @@ inline contract_case contract_case_on_cuda(std::string name, const test::cuda_do
 }
 #endif
 
+#ifdef EBB_CONTRACT_ON_GPU
+std::vector<contract_case> contract_cases();  // the program's
+#else
 inline std::vector<contract_case> contract_cases() {
     contract_case host = contract_case_on_host("host", [] {
         device_stack stack;
@@ -222,6 +226,7 @@ inline std::vector<contract_case> contract_cases() {
 #endif
     return cases;
 }
+#endif
 
 inline std::vector<contract_case> contract_cases_that_warm_up() {
     std::vector<contract_case> cases;

@@ -42,6 +42,7 @@ protected:
     [[nodiscard]] bool moves_bytes() const { return GetParam().moves_bytes; }
     [[nodiscard]] bool checks_arguments() const { return GetParam().checks_arguments; }
     [[nodiscard]] bool knows_events() const { return GetParam().knows_events; }
+    [[nodiscard]] uint64_t memory_slack_bytes() const { return GetParam().memory_slack_bytes; }
 
     stream_id new_stream(stream_role role = stream_role::compute) {
         streams_.push_back(value_of(dev().create_stream(role)));
