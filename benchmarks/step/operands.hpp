@@ -34,7 +34,9 @@ public:
 
     // Where an array lies: here, or on the device.
     [[nodiscard]] void *here(array which);
-    [[nodiscard]] void *there(array which) const { return arrays_[which].on_device.get(); }
+    [[nodiscard]] void *there(array which) const { return keep(which).get(); }
+    // To be there longer than this object.
+    [[nodiscard]] const std::shared_ptr<void> &keep(array which) const { return arrays_[which].on_device; }
 
 private:
     enum class kind : uint8_t { elements, reals, loss, indices, bytes };

@@ -18,6 +18,7 @@ using operation = std::function<void(step_math &math, const place &at)>;
 struct operation_case {
     const char *name;
     operation (*prepare)(operands &o);
+    double roundings = 1;  // how many times more of them than in others
 };
 
 constexpr int64_t k_rows = 320;
@@ -275,9 +276,9 @@ constexpr operation_case k_cases[] = {
     {"multiply_and_add", multiply_and_add_case},
     {"multiply_back", multiply_back_case},
     {"weight_gradient", weight_gradient_case},
-    {"attention_64", attention_case<256, 64>},
-    {"attention_128", attention_case<1152, 128>},
-    {"attention_odd_length", attention_case<200, 64>},
+    {"attention_64", attention_case<256, 64>, 2},
+    {"attention_128", attention_case<640, 128>, 2},
+    {"attention_odd_length", attention_case<200, 64>, 2},
     {"swiglu", swiglu_case},
     {"scaled_swiglu", scaled_swiglu_case},
     {"gates", gates_case},
@@ -301,7 +302,7 @@ operation_result check_case(step_device &device, const operation_case &c) {
     own.upload(device);
     run(device.math(), there);
     direct_math<double> exact;
-    operation_result result{c.name, 0, tolerance_of(device.math()), own.download(device) == first};
+    operation_result result{c.name, 0, c.roundings * tolerance_of(device.math()), own.download(device) == first};
     run(exact, [&own](array which) { return own.here(which); });
     result.error = own.difference(device);
     return result;

@@ -12,22 +12,32 @@ namespace {
 
 using bf16 = __nv_bfloat16;
 
-constexpr int k_threads = 256;
+// Tests run the kernels on the CPU, where a block's threads take turns (tests/cuda_on_cpu).
+#if defined(__CUDACC__)
+constexpr int k_threads = 256;  // of a block
+#define EBB_STEP_LAUNCH(kernel, grid, stream) kernel<<<grid, k_threads, 0, stream>>>
+#else
+constexpr int k_threads = 64;
+#define EBB_STEP_LAUNCH(kernel, grid, stream) cuda_on_cpu::launch_of(kernel, grid, k_threads, stream)
+#endif
 constexpr int k_pack = 8;            // elements that a thread reads at once: 16 bytes
 constexpr int k_rows_per_sum = 128;  // rows whose terms one partial sum holds
 constexpr float k_norm_epsilon = 1e-5F;
+
+// As they lie in memory.
+struct alignas(16) stored_pack {
+    __nv_bfloat162 pairs[k_pack / 2];
+};
 
 struct pack {
     float value[k_pack];
 };
 
 __device__ pack load(const void *array, int64_t index) {
-    const uint4 bits = static_cast<const uint4 *>(array)[index];
-    const auto *pairs = reinterpret_cast<const __nv_bfloat162 *>(&bits);
+    const stored_pack stored = static_cast<const stored_pack *>(array)[index];
     pack p;
-#pragma unroll
     for (int i = 0; i < k_pack / 2; ++i) {
-        const float2 two = __bfloat1622float2(pairs[i]);
+        const float2 two = __bfloat1622float2(stored.pairs[i]);
         p.value[2 * i] = two.x;
         p.value[2 * i + 1] = two.y;
     }
@@ -35,13 +45,11 @@ __device__ pack load(const void *array, int64_t index) {
 }
 
 __device__ void store(void *array, int64_t index, const pack &p) {
-    uint4 bits;
-    auto *pairs = reinterpret_cast<__nv_bfloat162 *>(&bits);
-#pragma unroll
+    stored_pack stored;
     for (int i = 0; i < k_pack / 2; ++i) {
-        pairs[i] = __floats2bfloat162_rn(p.value[2 * i], p.value[2 * i + 1]);
+        stored.pairs[i] = __floats2bfloat162_rn(p.value[2 * i], p.value[2 * i + 1]);
     }
-    static_cast<uint4 *>(array)[index] = bits;
+    static_cast<stored_pack *>(array)[index] = stored;
 }
 
 // As it will be when it was stored.
@@ -373,7 +381,8 @@ __global__ void gather(gather_call c) {
     const int64_t packs = c.width / k_pack;
     if (i < c.rows * packs) {
         const int64_t token = c.token_of_row[i / packs];
-        static_cast<uint4 *>(c.output)[i] = static_cast<const uint4 *>(c.source)[token * packs + i % packs];
+        static_cast<stored_pack *>(c.output)[i] =
+            static_cast<const stored_pack *>(c.source)[token * packs + i % packs];
     }
 }
 
@@ -530,22 +539,22 @@ __global__ void to_elements(const float *from, bf16 *to, int64_t count) {
 }  // namespace
 
 void launch(const fill_call &c, cudaStream_t stream) {
-    fill<<<blocks_for(c.elements), k_threads, 0, stream>>>(c);
+    EBB_STEP_LAUNCH(fill, (blocks_for(c.elements)), stream)(c);
 }
 
 void launch(const embed_call &c, cudaStream_t stream) {
-    embed<<<blocks_for(c.batch.tokens() * c.width / k_pack), k_threads, 0, stream>>>(c);
+    EBB_STEP_LAUNCH(embed, (blocks_for(c.batch.tokens() * c.width / k_pack)), stream)(c);
 }
 
 void launch(const embed_backward_call &c, cudaStream_t stream) {
     constexpr unsigned k_bytes = 256;
     const int64_t packs = c.width / k_pack;
-    embed_token_gradient<<<dim3(blocks_for(packs), k_bytes), k_threads, 0, stream>>>(c);
-    embed_position_gradient<<<blocks_for(c.batch.length * packs), k_threads, 0, stream>>>(c);
+    EBB_STEP_LAUNCH(embed_token_gradient, (dim3(blocks_for(packs), k_bytes)), stream)(c);
+    EBB_STEP_LAUNCH(embed_position_gradient, (blocks_for(c.batch.length * packs)), stream)(c);
 }
 
 void launch(const norm_call &c, cudaStream_t stream) {
-    norm<<<static_cast<unsigned>(c.rows), k_threads, 0, stream>>>(c);
+    EBB_STEP_LAUNCH(norm, (static_cast<unsigned>(c.rows)), stream)(c);
 }
 
 uint64_t scratch_bytes(const norm_backward_call &c) {
@@ -556,35 +565,35 @@ void launch(const norm_backward_call &c, void *scratch, cudaStream_t stream) {
     auto *const scales = static_cast<float *>(scratch);
     float *const partial = scales + c.rows;
     const int64_t sums = row_sums(c.rows);
-    norm_backward<<<static_cast<unsigned>(c.rows), k_threads, 0, stream>>>(c, scales);
-    norm_weight_terms<<<dim3(blocks_for(c.width / k_pack), static_cast<unsigned>(sums)), k_threads, 0, stream>>>(
-        c, scales, partial);
-    add_partial_sums<<<blocks_for(c.width), k_threads, 0, stream>>>(partial, sums, c.width,
-                                                                    static_cast<float *>(c.weight_gradient));
+    EBB_STEP_LAUNCH(norm_backward, (static_cast<unsigned>(c.rows)), stream)(c, scales);
+    EBB_STEP_LAUNCH(norm_weight_terms, (dim3(blocks_for(c.width / k_pack), static_cast<unsigned>(sums))), stream)
+    (c, scales, partial);
+    EBB_STEP_LAUNCH(add_partial_sums, (blocks_for(c.width)), stream)
+    (partial, sums, c.width, static_cast<float *>(c.weight_gradient));
 }
 
 void launch(const swiglu_call &c, cudaStream_t stream) {
-    swiglu<<<blocks_for(c.rows * c.columns / k_pack), k_threads, 0, stream>>>(c);
+    EBB_STEP_LAUNCH(swiglu, (blocks_for(c.rows * c.columns / k_pack)), stream)(c);
 }
 
 void launch(const swiglu_backward_call &c, cudaStream_t stream) {
-    swiglu_backward<<<static_cast<unsigned>(c.rows), k_threads, 0, stream>>>(c);
+    EBB_STEP_LAUNCH(swiglu_backward, (static_cast<unsigned>(c.rows)), stream)(c);
 }
 
 void launch(const gates_call &c, cudaStream_t stream) {
-    gates<<<blocks_for(c.tokens), k_threads, 0, stream>>>(c);
+    EBB_STEP_LAUNCH(gates, (blocks_for(c.tokens)), stream)(c);
 }
 
 void launch(const gates_backward_call &c, cudaStream_t stream) {
-    gates_backward<<<blocks_for(c.tokens), k_threads, 0, stream>>>(c);
+    EBB_STEP_LAUNCH(gates_backward, (blocks_for(c.tokens)), stream)(c);
 }
 
 void launch(const gather_call &c, cudaStream_t stream) {
-    gather<<<blocks_for(c.rows * c.width / k_pack), k_threads, 0, stream>>>(c);
+    EBB_STEP_LAUNCH(gather, (blocks_for(c.rows * c.width / k_pack)), stream)(c);
 }
 
 void launch(const combine_call &c, cudaStream_t stream) {
-    combine<<<blocks_for(c.tokens * c.width / k_pack), k_threads, 0, stream>>>(c);
+    EBB_STEP_LAUNCH(combine, (blocks_for(c.tokens * c.width / k_pack)), stream)(c);
 }
 
 uint64_t scratch_bytes(const cross_entropy_call &c) {
@@ -593,28 +602,29 @@ uint64_t scratch_bytes(const cross_entropy_call &c) {
 
 void launch(const cross_entropy_call &c, void *scratch, cudaStream_t stream) {
     auto *const losses = static_cast<double *>(scratch);
-    cross_entropy<<<static_cast<unsigned>(c.batch.tokens()), k_threads, 0, stream>>>(c, losses);
-    add_losses<<<1, k_threads, 0, stream>>>(losses, c.batch.tokens(), c.scale, c.loss);
+    EBB_STEP_LAUNCH(cross_entropy, (static_cast<unsigned>(c.batch.tokens())), stream)(c, losses);
+    EBB_STEP_LAUNCH(add_losses, (1), stream)(losses, c.batch.tokens(), c.scale, c.loss);
 }
 
 void launch(const adamw_call &c, cudaStream_t stream) {
-    adamw<<<blocks_for(c.elements), k_threads, 0, stream>>>(
-        c, adamw_constants(train::adamw_step(c.step, c.learning_rate)));
+    EBB_STEP_LAUNCH(adamw, (blocks_for(c.elements)), stream)
+    (c, adamw_constants(train::adamw_step(c.step, c.learning_rate)));
 }
 
 void launch_softmax(const attention_rows &r, const float *scores, void *probabilities, float *log_sum,
                     cudaStream_t stream) {
-    softmax<<<dim3(static_cast<unsigned>(r.rows), static_cast<unsigned>(r.heads)), k_threads, 0, stream>>>(
-        r, scores, probabilities, log_sum);
+    EBB_STEP_LAUNCH(softmax, (dim3(static_cast<unsigned>(r.rows), static_cast<unsigned>(r.heads))), stream)
+    (r, scores, probabilities, log_sum);
 }
 
 void launch_softmax_backward(const softmax_backward &b, cudaStream_t stream) {
-    softmax_backward_kernel<<<dim3(static_cast<unsigned>(b.at.rows), static_cast<unsigned>(b.at.heads)), k_threads, 0,
-                              stream>>>(b);
+    EBB_STEP_LAUNCH(softmax_backward_kernel,
+                    (dim3(static_cast<unsigned>(b.at.rows), static_cast<unsigned>(b.at.heads))), stream)
+    (b);
 }
 
 void launch_to_elements(const float *from, void *to, int64_t count, cudaStream_t stream) {
-    to_elements<<<blocks_for(count), k_threads, 0, stream>>>(from, static_cast<bf16 *>(to), count);
+    EBB_STEP_LAUNCH(to_elements, (blocks_for(count)), stream)(from, static_cast<bf16 *>(to), count);
 }
 
 }  // namespace step
