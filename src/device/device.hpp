@@ -112,7 +112,7 @@ public:
         return {};
     }
     // *accumulator = checksum_bytes(*accumulator, data, size) when the stream gets there; data may be device or
-    // pinned memory. The accumulator lies in memory of map_host, which lives until the stream has passed.
+    // pinned memory. The accumulator, of map_host unless device memory is the CPU's, lives until the stream has passed.
     virtual status checksum(stream_id stream, const void *data, uint64_t size_bytes, uint64_t *accumulator) = 0;
 
     // What is enqueued on a stream in a capture becomes part of a graph and runs whenever that is launched: an event

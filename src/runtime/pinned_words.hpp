@@ -1,7 +1,9 @@
-// Words of pinned memory that the device writes: the sums of verify mode. They live as long as this object.
+// Words that the device writes: the sums of verify mode. They live as long as this object, in pinned memory, or in any
+// where the device's own is the CPU's, too.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/status.hpp"
@@ -24,13 +26,7 @@ public:
     // That many side by side.
     result<uint64_t *> take(uint32_t count) {
         if (left_ < count) {
-            result<void *> page = device_.map_host(k_page_words * sizeof(uint64_t));
-            if (!page.ok()) {
-                return page.why();
-            }
-            next_ = static_cast<uint64_t *>(page.value());
-            pages_.push_back(next_);
-            left_ = k_page_words;
+            EBB_TRY(add_page());
         }
         uint64_t *words = next_;
         next_ += count;
@@ -41,8 +37,23 @@ public:
 private:
     static constexpr uint32_t k_page_words = 8192;
 
+    status add_page() {
+        if (device_.info().type == memory_type::cpu) {
+            heap_pages_.push_back(std::make_unique<uint64_t[]>(k_page_words));
+            next_ = heap_pages_.back().get();
+        } else {
+            result<void *> page = device_.map_host(k_page_words * sizeof(uint64_t));
+            EBB_TRY(page.why());
+            next_ = static_cast<uint64_t *>(page.value());
+            pages_.push_back(next_);
+        }
+        left_ = k_page_words;
+        return {};
+    }
+
     device &device_;
     std::vector<uint64_t *> pages_;
+    std::vector<std::unique_ptr<uint64_t[]>> heap_pages_;
     uint64_t *next_ = nullptr;
     uint32_t left_ = 0;
 };
