@@ -27,7 +27,9 @@ private:
     struct area {
         cudaEvent_t free_again = nullptr;
         bool used = false;
+        bool lost = false;  // its last user's end is not marked: nobody can come behind it
     };
+    [[nodiscard]] area *next_area();
     cuda_context &context_;
     std::mutex mutex_;
     void *memory_ = nullptr;

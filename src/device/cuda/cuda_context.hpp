@@ -20,18 +20,23 @@ struct cuda_context {
 // stays whole: ours has nothing to do with it.
 class relaxed_capture_scope {
 public:
-    explicit relaxed_capture_scope(const cuda_api &api) noexcept
-        : api_(api), exchanged_(api.thread_exchange_stream_capture_mode(&mode_) == cudaSuccess) {}
+    explicit relaxed_capture_scope(cuda_context &context) : context_(context), exchanged_(exchange()) {}
     ~relaxed_capture_scope() {
         if (exchanged_) {
-            static_cast<void>(api_.thread_exchange_stream_capture_mode(&mode_));
+            exchange();
         }
     }
     relaxed_capture_scope(const relaxed_capture_scope &) = delete;
     relaxed_capture_scope &operator=(const relaxed_capture_scope &) = delete;
 
 private:
-    const cuda_api &api_;
+    bool exchange() {
+        const cudaError_t error = context_.api.thread_exchange_stream_capture_mode(&mode_);
+        context_.errors.ignore(error);
+        return error == cudaSuccess;
+    }
+
+    cuda_context &context_;
     cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
     const bool exchanged_;
 };
@@ -61,7 +66,7 @@ private:
 // Both: for what creates, allocates or gives back.
 class allocation_scope {
 public:
-    explicit allocation_scope(cuda_context &context) : relaxed_(context.api), current_(context) {}
+    explicit allocation_scope(cuda_context &context) : relaxed_(context), current_(context) {}
     [[nodiscard]] const status &why() const noexcept { return current_.why(); }
 
 private:

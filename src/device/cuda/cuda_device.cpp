@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "device/copy_arguments.hpp"
 #include "device/cuda/process_exit.hpp"
@@ -128,10 +129,8 @@ void cuda_device::choose_chunk_size(int compute_capability_major) {
 
 cuda_device::~cuda_device() {
     if (errors_.usable()) {
-        const allocation_scope scope(context_);
-        if (scope.why().ok()) {
-            give_back_all();
-        }
+        const allocation_scope scope(context_);  // and if that fails, all the same
+        give_back_all();
     }
 }
 
@@ -158,7 +157,7 @@ status cuda_device::wait_for(const std::vector<cudaStream_t> &streams) {
         }
     }
     if (errors_.usable()) {
-        static_cast<void>(errors_.check(api_.event_destroy(passed), "cudaEventDestroy", what));
+        errors_.ignore(api_.event_destroy(passed));
     }
     return waited;
 }
@@ -177,10 +176,10 @@ status cuda_device::wait_for_our_streams() {
 void cuda_device::give_back_all() {
     static_cast<void>(wait_for(streams_.all()));
     for (cudaStream_t stream : streams_.remove_all()) {
-        static_cast<void>(api_.stream_destroy(stream));
+        errors_.ignore(api_.stream_destroy(stream));
     }
     for (cudaEvent_t event : events_.remove_all()) {
-        static_cast<void>(api_.event_destroy(event));
+        errors_.ignore(api_.event_destroy(event));
     }
     scratch_.give_back();
     blocks_.give_back_all();
@@ -255,22 +254,25 @@ result<stream_id> cuda_device::create_stream(stream_role /*role*/) {
                           [] { return std::string("creating a stream"); }));
     result<stream_id> added = streams_.add(handle);
     if (!added.ok()) {
-        static_cast<void>(api_.stream_destroy(handle));
+        errors_.ignore(api_.stream_destroy(handle));
     }
     return added;
 }
 
 status cuda_device::destroy_stream(stream_id stream) {
     const std::lock_guard lock(ending_mutex_);
+    std::optional<allocation_scope> scope;
+    if (errors_.usable()) {
+        scope.emplace(context_);
+        EBB_TRY(scope->why());  // while it is a stream still
+    }
     const result<cudaStream_t> removed = streams_.remove(stream);
     if (!removed.ok()) {
         return removed.why();
     }
-    if (!errors_.usable()) {
+    if (!scope) {
         return {};
     }
-    const allocation_scope scope(context_);
-    EBB_TRY(scope.why());
     status waited = wait_for({removed.value()});
     status destroyed = errors_.check(api_.stream_destroy(removed.value()), "cudaStreamDestroy",
                                      [&] { return fmt::format("destroying stream {}", number_of(stream)); });
@@ -323,7 +325,7 @@ result<event_id> cuda_device::create_event(event_kind kind) {
                           [] { return std::string("creating an event"); }));
     result<event_id> added = events_.add(handle, kind);
     if (!added.ok()) {
-        static_cast<void>(api_.event_destroy(handle));
+        errors_.ignore(api_.event_destroy(handle));
     }
     return added;
 }
@@ -336,7 +338,7 @@ status cuda_device::destroy_event(event_id event) {
     if (!errors_.usable()) {
         return {};
     }
-    const relaxed_capture_scope relaxed(api_);
+    const relaxed_capture_scope relaxed(context_);
     return errors_.check(api_.event_destroy(removed.value()), "cudaEventDestroy",
                          [&] { return fmt::format("destroying event {}", number_of(event)); });
 }
@@ -384,7 +386,7 @@ result<bool> cuda_device::event_done(event_id event) {
     if (!errors_.usable()) {
         return errors_.refusal();
     }
-    const relaxed_capture_scope relaxed(api_);
+    const relaxed_capture_scope relaxed(context_);
     const cudaError_t answer = api_.event_query(found->handle.load(std::memory_order_relaxed));
     if (answer == cudaErrorNotReady) {
         errors_.forget(answer);
@@ -403,7 +405,7 @@ status cuda_device::synchronize_event(event_id event) {
     if (!errors_.usable()) {
         return errors_.refusal();
     }
-    const relaxed_capture_scope relaxed(api_);
+    const relaxed_capture_scope relaxed(context_);
     return errors_.check(api_.event_synchronize(found->handle.load(std::memory_order_relaxed)), "cudaEventSynchronize",
                          [&] { return fmt::format("waiting for event {}", number_of(event)); });
 }
@@ -431,7 +433,7 @@ result<uint64_t> cuda_device::elapsed_ns(event_id start, event_id end) {
     if (!errors_.usable()) {
         return errors_.refusal();
     }
-    const relaxed_capture_scope relaxed(api_);
+    const relaxed_capture_scope relaxed(context_);
     float milliseconds = 0;
     const cudaError_t answer =
         api_.event_elapsed_time(&milliseconds, events_.find(start)->handle.load(std::memory_order_relaxed),

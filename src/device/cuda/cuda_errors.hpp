@@ -32,6 +32,12 @@ public:
     [[nodiscard]] status failure(cudaError_t error, const char *function, const std::string &what);
     // For answers that are no failures (cudaErrorNotReady).
     void forget(cudaError_t error) const;
+    // For what is given back, where nobody can do anything about a failure.
+    void ignore(cudaError_t error) const {
+        if (error != cudaSuccess) {
+            forget(error);
+        }
+    }
 
     // "cudaErrorInvalidValue (invalid argument)".
     [[nodiscard]] std::string name(cudaError_t error) const;

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <optional>
+
 namespace ebb {
 namespace {
 
@@ -57,7 +59,8 @@ result<void *> device_blocks::allocate(uint64_t size_bytes) {
     if (!context_.errors.usable()) {
         return context_.errors.refusal();
     }
-    if (size_bytes > memory().capacity_bytes) {
+    // 0 where CUDA did not say.
+    if (const uint64_t capacity_bytes = memory().capacity_bytes; capacity_bytes != 0 && size_bytes > capacity_bytes) {
         return context_.errors.usable() ? refused(size_bytes, "more than the device has") : context_.errors.refusal();
     }
     const allocation_scope scope(context_);
@@ -65,7 +68,7 @@ result<void *> device_blocks::allocate(uint64_t size_bytes) {
     result<block> made = take(size_bytes, 0);
     // CUDA promises 256 bytes.
     if (made.ok() && reinterpret_cast<uintptr_t>(made.value().base) % k_block_alignment != 0) {
-        static_cast<void>(context_.api.free(made.value().base));
+        context_.errors.ignore(context_.api.free(made.value().base));
         made = take(size_bytes, k_block_alignment);
     }
     if (!made.ok()) {
@@ -80,6 +83,11 @@ result<void *> device_blocks::allocate(uint64_t size_bytes) {
 }
 
 status device_blocks::free(void *data, uint64_t size_bytes) {
+    std::optional<allocation_scope> scope;
+    if (context_.errors.usable()) {
+        scope.emplace(context_);
+        EBB_TRY(scope->why());  // while it is held still
+    }
     block freed;
     {
         const std::lock_guard lock(mutex_);
@@ -96,18 +104,16 @@ status device_blocks::free(void *data, uint64_t size_bytes) {
         blocks_.erase(found);
         held_bytes_ -= size_bytes;
     }
-    if (!context_.errors.usable()) {
+    if (!scope) {
         return {};
     }
-    const allocation_scope scope(context_);
-    EBB_TRY(scope.why());
     return context_.errors.check(context_.api.free(freed.base), "cudaFree",
                                  [&] { return fmt::format("giving back {} bytes of device memory", size_bytes); });
 }
 
 void device_blocks::give_back_all() {
     for (const auto &[data, held] : blocks_) {
-        static_cast<void>(context_.api.free(held.base));
+        context_.errors.ignore(context_.api.free(held.base));
     }
 }
 

@@ -121,7 +121,7 @@ status link_probe::finish() {
         if (waited.ok()) {
             waited = context_.errors.check(context_.api.event_synchronize(last), "cudaEventSynchronize", measuring);
         }
-        static_cast<void>(context_.api.event_destroy(last));
+        context_.errors.ignore(context_.api.event_destroy(last));
         EBB_TRY(waited);
     }
     return {};
@@ -130,7 +130,7 @@ status link_probe::finish() {
 result<uint64_t> link_probe::rate(copy_direction direction) {
     const probe_side &at = side(direction);
     float milliseconds = 0;
-    const relaxed_capture_scope relaxed(context_.api);
+    const relaxed_capture_scope relaxed(context_);
     EBB_TRY(context_.errors.check(context_.api.event_elapsed_time(&milliseconds, at.start, at.end),
                                   "cudaEventElapsedTime", measuring));
     constexpr double k_ms_per_second = 1000;
@@ -149,14 +149,14 @@ void link_probe::give_back() {
     for (const probe_side &at : sides_) {
         for (cudaEvent_t event : {at.start, at.end}) {
             if (event != nullptr) {
-                static_cast<void>(context_.api.event_destroy(event));
+                context_.errors.ignore(context_.api.event_destroy(event));
             }
         }
         if (at.stream != nullptr) {
-            static_cast<void>(context_.api.stream_destroy(at.stream));
+            context_.errors.ignore(context_.api.stream_destroy(at.stream));
         }
         if (at.device != nullptr) {
-            static_cast<void>(context_.api.free(at.device));  // waits for copies in flight
+            context_.errors.ignore(context_.api.free(at.device));  // waits for copies in flight
         }
     }
     slabs_.give_back_all();

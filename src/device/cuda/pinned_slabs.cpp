@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "device/host/host_limits.hpp"
@@ -225,6 +226,11 @@ uint64_t pinned_slabs::far_bytes(const void *data, uint64_t size_bytes) const {
 // -------------------------------------------------------------------------------------------------- giving back --
 
 status pinned_slabs::unmap(void *data, uint64_t size_bytes) {
+    std::optional<allocation_scope> scope;
+    if (context_.errors.usable()) {
+        scope.emplace(context_);
+        EBB_TRY(scope->why());  // while it is mapped still
+    }
     slab unmapped;
     {
         const std::lock_guard lock(mutex_);
@@ -243,9 +249,8 @@ status pinned_slabs::unmap(void *data, uint64_t size_bytes) {
         far_bytes_ -= unmapped.far_bytes;
     }
     status given_back;
-    if (context_.errors.usable()) {
-        const allocation_scope scope(context_);
-        given_back = scope.why().ok() ? give_back(data, unmapped) : scope.why();
+    if (scope) {
+        given_back = give_back(data, unmapped);
     }
     if (given_back.ok() || !context_.errors.usable()) {
         unmap_own(unmapped);
