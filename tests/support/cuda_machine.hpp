@@ -2,9 +2,12 @@
 // gets from CUDA and then keeps, as training frameworks do, since cudaFree may wait for the device.
 #pragma once
 
+#include <cstddef>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "cuda_double/checked_cuda.hpp"
 #include "device/cuda/cuda_device.hpp"
@@ -23,6 +26,8 @@ public:
     }
 
     [[nodiscard]] checked_cuda &cuda() { return cuda_; }
+    // A lost device does nothing any more, and the program goes on without noticing.
+    void bear_loss() { bears_loss_ = true; }
     device &dev() override { return *device_; }
 
     result<stream_id> create_stream() override {
@@ -34,6 +39,16 @@ public:
     status synchronize(stream_id stream) override { return done(user().stream_synchronize(native(stream))); }
     status launch(stream_id stream, void (*function)(void *argument), void *argument) override {
         return done(cuda_.launch_function(native(stream), [function, argument] { function(argument); }));
+    }
+    fault_device::launcher launcher() override {
+        return [this](stream_id stream, void (*function)(void *argument), void *argument) {
+            const cudaError_t error = cuda_.launch_function(
+                native(stream), [function, argument] { function(argument); }, work_kind::always);
+            if (is_borne(error)) {
+                function(argument);  // no stream takes anything any more
+            }
+            return done(error);
+        };
     }
     status copy_in(stream_id stream, void *destination, const void *source, uint64_t size_bytes) override {
         return done(user().memcpy_async(destination, source, size_bytes, cudaMemcpyHostToDevice, native(stream)));
@@ -49,8 +64,11 @@ public:
                 give_back_kept();
                 error = user().malloc(&data, size_bytes);
             }
-            if (error != cudaSuccess) {
+            if (error != cudaSuccess && !is_borne(error)) {
                 return failed(error);
+            }
+            if (error != cudaSuccess) {
+                data = substitutes_.emplace_back(size_bytes).data();
             }
         }
         sizes_[data] = size_bytes;
@@ -100,7 +118,10 @@ private:
         return {error == cudaErrorMemoryAllocation ? code::out_of_device_memory : code::device_error,
                 "CUDA error " + std::to_string(static_cast<int>(error))};
     }
-    static status done(cudaError_t error) { return error == cudaSuccess ? status() : failed(error); }
+    [[nodiscard]] bool is_borne(cudaError_t error) const { return bears_loss_ && is_sticky(error); }
+    [[nodiscard]] status done(cudaError_t error) const {
+        return error == cudaSuccess || is_borne(error) ? status() : failed(error);
+    }
     [[nodiscard]] cudaStream_t native(stream_id stream) const {
         const result<cudaStream_t> handle = device_->native_stream(stream);
         EXPECT_TRUE(handle.ok()) << handle.why().text();
@@ -133,6 +154,8 @@ private:
     std::unordered_map<void *, uint64_t> sizes_;  // what the program holds
     std::multimap<uint64_t, void *> kept_;        // what it freed, by size
     uint64_t kept_bytes_ = 0;
+    bool bears_loss_ = false;
+    std::deque<std::vector<std::byte>> substitutes_;
 };
 
 }  // namespace ebb::test

@@ -47,7 +47,8 @@ public:
     virtual void registered(void * /*data*/, uint64_t /*size_bytes*/) {}
     virtual void unregistered(void * /*data*/) {}
 
-    [[nodiscard]] fault_device::launcher launcher() {
+    // For a fault device: what it launches always runs.
+    [[nodiscard]] virtual fault_device::launcher launcher() {
         return [this](stream_id stream, void (*function)(void *argument), void *argument) {
             return launch(stream, function, argument);
         };

@@ -61,7 +61,12 @@ constexpr size_t k_cuda_call_count = static_cast<size_t>(cuda_call::count);
     return k_names[static_cast<size_t>(call)];
 }
 
-// What was made by such a call that failed stays: nobody can be blamed for it.
+// Of the driver: the runtime's last error knows nothing of its failures.
+[[nodiscard]] constexpr bool is_of_driver(cuda_call call) noexcept {
+    return call == cuda_call::push_device || call == cuda_call::pop_device || call == cuda_call::device_in_use;
+}
+
+// What such a call would have ended stays: nobody can be blamed for it.
 [[nodiscard]] constexpr bool gives_back(cuda_call call) noexcept {
     return call == cuda_call::free || call == cuda_call::free_host || call == cuda_call::host_unregister ||
            call == cuda_call::stream_destroy || call == cuda_call::event_destroy;

@@ -19,7 +19,7 @@ void graph_capture::join(const std::shared_ptr<graph_capture> &self, double_stre
     stream.capture = self;
     stream.frontier = behind;
     // A node of its own, so that a member that does nothing has to be joined too.
-    add(stream, {"joining the capture", [] {}, {}});
+    add(stream, {"joining the capture", [] {}, {}, work_kind::finite});
 }
 
 void graph_capture::end() {

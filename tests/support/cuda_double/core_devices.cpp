@@ -81,8 +81,8 @@ cudaError_t double_core::push_device(call &c, int ordinal) {
         return error;
     }
     double_device &pushed = device(ordinal);
-    if (const int broken = pushed.broken; broken != cudaSuccess) {
-        return static_cast<cudaError_t>(broken);
+    if (const cudaError_t broken = pushed.life.error(); broken != cudaSuccess) {
+        return broken;
     }
     pushed.in_use = true;
     c.thread.pushed.push_back(ordinal);

@@ -119,7 +119,7 @@ cudaError_t double_core::event_synchronize(call &c, cudaEvent_t event) {
     c.lock.lock();
     engines_.markers.release(point);
     known_.merge(behind);
-    return static_cast<cudaError_t>(device(ordinal).broken.load());
+    return device(ordinal).life.error();
 }
 
 cudaError_t double_core::event_elapsed_time(call &c, float *milliseconds, cudaEvent_t start, cudaEvent_t end) {

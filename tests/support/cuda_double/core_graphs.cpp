@@ -59,7 +59,7 @@ cudaError_t double_core::graph_launch(call &c, cudaGraphExec_t exec, cudaStream_
         return cudaErrorNotSupported;  // graphs in graphs
     }
     double_graph_exec &launched = found->second;
-    stream_work work{"a graph", [] {}, {}};
+    stream_work work{"a graph", [] {}, {}, work_kind::may_stand};
     for (const graph_node &node : launched.graph->nodes) {
         for (const memory_access &access : node.work.accesses) {
             if (!memory_.is_live(access.block)) {

@@ -121,7 +121,7 @@ cudaError_t double_core::wait_on_host(call &c, double_stream &stream) {
     c.lock.lock();
     engines_.markers.release(point);
     known_.merge(behind);
-    return static_cast<cudaError_t>(device(ordinal).broken.load());
+    return device(ordinal).life.error();
 }
 
 // -------------------------------------------------------------------------------------------------- calls --
@@ -210,7 +210,7 @@ cudaError_t double_core::device_synchronize(call &c) {
         engines_.markers.release(point);
         known_.merge(behind);
     }
-    return static_cast<cudaError_t>(device(ordinal).broken.load());
+    return device(ordinal).life.error();
 }
 
 cudaError_t double_core::stream_wait_event(call &c, cudaStream_t stream, cudaEvent_t event, unsigned flags) {

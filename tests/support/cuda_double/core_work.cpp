@@ -48,7 +48,7 @@ cudaError_t double_core::give(call &c, double_stream &stream, stream_work work) 
         (void)misused(c, cuda_rule::shared_memory_is_ordered, *unordered, cudaSuccess);
         work.run = [] {};  // wrong each time, and no race for a sanitizer to see
     }
-    enqueue(stream, std::move(work.run), device(stream.device).broken);
+    enqueue(stream, std::move(work.run), work.kind, device(stream.device).life);
     return cudaSuccess;
 }
 
@@ -211,7 +211,7 @@ cudaError_t double_core::memcpy_batch_async(call &c, void *const *destinations, 
         error != cudaSuccess) {
         return error;
     }
-    stream_work batch{fmt::format("a batch of {} copies", count), [] {}, {}};
+    stream_work batch{fmt::format("a batch of {} copies", count), [] {}, {}, work_kind::finite};
     std::vector<std::function<void()>> runs;
     for (size_t i = 0; i < count; ++i) {
         if (destinations[i] == nullptr || sources[i] == nullptr || sizes_bytes[i] == 0) {
@@ -279,7 +279,7 @@ cudaError_t double_core::check_kernel(call &c, const double_stream &stream, cons
 }
 
 cudaError_t double_core::launch(call &c, cudaStream_t stream, std::string what, const std::vector<kernel_range> &ranges,
-                                std::function<void()> run) {
+                                std::function<void()> run, work_kind kind) {
     if (c.caller == cuda_caller::user) {
         if (c.thread.last_error != cudaSuccess) {
             (void)misused(c, cuda_rule::no_error_is_left_behind,
@@ -294,7 +294,7 @@ cudaError_t double_core::launch(call &c, cudaStream_t stream, std::string what, 
     if (const cudaError_t error = stream_for_work(c, stream, &on); error != cudaSuccess) {
         return error;
     }
-    stream_work work{std::move(what), std::move(run), {}};
+    stream_work work{std::move(what), std::move(run), {}, kind};
     if (const cudaError_t error = check_kernel(c, *on, work.what, ranges, &work.accesses); error != cudaSuccess) {
         return error;
     }

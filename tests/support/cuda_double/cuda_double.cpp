@@ -88,9 +88,9 @@ uint64_t cuda_double::calls(cuda_call which) const {
     return core_->plan().count(which);
 }
 
-cudaError_t cuda_double::launch_function(cudaStream_t stream, std::function<void()> run) {
+cudaError_t cuda_double::launch_function(cudaStream_t stream, std::function<void()> run, work_kind kind) {
     return core_->call_of_user("launch_function", [&](double_core::call &c) {
-        return core_->launch(c, stream, "a function", {}, std::move(run));
+        return core_->launch(c, stream, "a function", {}, std::move(run), kind);
     });
 }
 

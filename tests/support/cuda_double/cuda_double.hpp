@@ -11,6 +11,7 @@
 #include "cuda_double/call_plan.hpp"
 #include "cuda_double/cuda_double_options.hpp"
 #include "cuda_double/misuse_log.hpp"
+#include "cuda_double/stream_work.hpp"
 #include "cuda_user.hpp"
 #include "device/cuda/cuda_api.hpp"
 
@@ -48,7 +49,7 @@ public:
     [[nodiscard]] uint64_t calls(cuda_call which) const;
 
     // A kernel of the program's that is any function: on a real GPU there is none such.
-    cudaError_t launch_function(cudaStream_t stream, std::function<void()> run);
+    cudaError_t launch_function(cudaStream_t stream, std::function<void()> run, work_kind kind = work_kind::may_stand);
     // Everything that is enqueued has run.
     void finish();
 

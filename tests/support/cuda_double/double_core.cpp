@@ -70,7 +70,7 @@ cuda_thread &double_core::this_thread() const {
 std::optional<cudaError_t> double_core::before_backend_call(call &c, cuda_call which) {
     const std::optional<planned_failure> planned = plan_.next(which);
     if (planned && planned->breaks_the_device) {
-        device(c.thread.current()).broken = planned->error;
+        device(c.thread.current()).life.end(planned->error);
     }
     if (std::optional<cudaError_t> refused = before_call(c, needs_context(which))) {
         return refused;
@@ -94,7 +94,7 @@ std::optional<cudaError_t> double_core::before_call(call &c, bool context) {
                       fmt::format("device {} is current, and nobody uses it", c.thread.current()), cudaSuccess);
     }
     used.in_use = true;
-    const auto broken = static_cast<cudaError_t>(used.broken.load());
+    const cudaError_t broken = used.life.error();
     return broken != cudaSuccess ? std::optional(broken) : std::nullopt;
 }
 
@@ -113,8 +113,8 @@ cudaError_t double_core::take_last_error(bool clear) {
         return cudaErrorCudartUnloading;
     }
     if (driver_error() == cudaSuccess) {
-        if (const int broken = device(thread.current()).broken.load(); broken != cudaSuccess) {
-            return static_cast<cudaError_t>(broken);
+        if (const cudaError_t broken = device(thread.current()).life.error(); broken != cudaSuccess) {
+            return broken;
         }
     }
     return clear ? std::exchange(thread.last_error, cudaSuccess) : thread.last_error;
@@ -127,7 +127,7 @@ cudaError_t double_core::misused(const call &c, cuda_rule rule, const std::strin
 
 void double_core::break_device(int ordinal, cudaError_t error) {
     const std::unique_lock lock(mutex_);
-    device(ordinal).broken = error;
+    device(ordinal).life.end(error);
 }
 
 void double_core::set_pinned_limit(uint64_t bytes) {
@@ -138,7 +138,7 @@ void double_core::set_pinned_limit(uint64_t bytes) {
 void double_core::check_all_is_given_back() {
     const std::unique_lock lock(mutex_);
     for (const double_device &each : devices_) {
-        if (each.broken != cudaSuccess) {
+        if (each.life.error() != cudaSuccess) {
             return;
         }
     }

@@ -39,8 +39,8 @@ struct cuda_thread {
 };
 
 struct double_device {
-    std::atomic<int> broken{cudaSuccess};  // the error that every call returns
-    bool in_use = false;                   // its primary context is alive
+    device_life life;
+    bool in_use = false;  // its primary context is alive
     uint64_t used_bytes = 0;
 };
 
@@ -91,7 +91,8 @@ public:
         std::unique_lock lock(mutex_);
         call c{name_of(which), cuda_caller::backend, this_thread(), lock};
         std::optional<cudaError_t> refused = before_backend_call(c, which);
-        return note_error(c, refused ? *refused : body(c));
+        const cudaError_t error = refused ? *refused : body(c);
+        return is_of_driver(which) ? error : note_error(c, error);
     }
     template <class Body>
     cudaError_t call_of_user(const char *name, const Body &body) {
@@ -156,7 +157,7 @@ public:
                                    const size_t *attribute_indices, size_t attribute_count, cudaStream_t stream);
     cudaError_t memset_async(call &c, void *data, int value, size_t size_bytes, cudaStream_t stream);
     cudaError_t launch(call &c, cudaStream_t stream, std::string what, const std::vector<kernel_range> &ranges,
-                       std::function<void()> run);
+                       std::function<void()> run, work_kind kind = work_kind::finite);
 
     // For tests.
     [[nodiscard]] const cuda_double_options &options() const { return options_; }

@@ -1,5 +1,6 @@
 #include "cuda_double/double_stream.hpp"
 
+#include <thread>
 #include <utility>
 
 #include "base/check.hpp"
@@ -9,23 +10,50 @@ namespace {
 
 struct job {
     std::function<void()> run;
-    const std::atomic<int> *broken;
+    work_kind kind;
+    device_life *life;
 
     static void perform(void *argument) {
         const std::unique_ptr<job> self(static_cast<job *>(argument));
-        if (self->broken->load(std::memory_order_relaxed) == cudaSuccess) {
+        if (self->kind == work_kind::always) {
             self->run();
+            return;
+        }
+        const bool finite = self->kind == work_kind::finite;
+        if (self->life->enter(finite)) {
+            self->run();
+            self->life->leave(finite);
         }
     }
 };
 
 }  // namespace
 
-void enqueue(double_stream &stream, std::function<void()> run, const std::atomic<int> &broken) {
+void device_life::end(cudaError_t error) {
+    error_ = error;
+    while (under_way_ != 0) {
+        std::this_thread::yield();
+    }
+}
+
+bool device_life::enter(bool ends_by_itself) {
+    under_way_ += ends_by_itself ? 1 : 0;
+    if (error_ != cudaSuccess) {
+        leave(ends_by_itself);
+        return false;
+    }
+    return true;
+}
+
+void device_life::leave(bool ends_by_itself) {
+    under_way_ -= ends_by_itself ? 1 : 0;
+}
+
+void enqueue(double_stream &stream, std::function<void()> run, work_kind kind, device_life &life) {
     operation launched;
     launched.kind = operation_kind::launch;
     launched.function = job::perform;
-    launched.target = new job{std::move(run), &broken};
+    launched.target = new job{std::move(run), kind, &life};
     EBB_CHECK(stream.thread->enqueue(stream.id(), launched).ok());
 }
 

@@ -38,8 +38,23 @@ struct double_stream {
     [[nodiscard]] bool idle() const { return thread->reached(thread->enqueued()); }
 };
 
-// Enqueues without looking at any rule. Nothing runs once `broken` is set.
-void enqueue(double_stream &stream, std::function<void()> run, const std::atomic<int> &broken);
+// Whether a device still does anything.
+class device_life {
+public:
+    [[nodiscard]] cudaError_t error() const { return static_cast<cudaError_t>(error_.load()); }
+    // From here on nothing begins, and nothing that ends by itself is under way.
+    void end(cudaError_t error);
+    // False when it is over; otherwise leave() is due, where the work ends by itself.
+    bool enter(bool ends_by_itself);
+    void leave(bool ends_by_itself);
+
+private:
+    std::atomic<int> error_{cudaSuccess};
+    std::atomic<int> under_way_{0};
+};
+
+// Enqueues without looking at any rule.
+void enqueue(double_stream &stream, std::function<void()> run, work_kind kind, device_life &life);
 // The point after everything that is enqueued on it now; held once, for the caller, and by the stream.
 [[nodiscard]] marker *mark(double_stream &stream, marker_pool &markers, event_kind kind = event_kind::plain);
 // Whatever is enqueued on `later` from here on comes behind that point. Takes over a hold.

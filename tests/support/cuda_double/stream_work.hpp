@@ -8,6 +8,12 @@
 
 namespace ebb::test {
 
+enum class work_kind : uint8_t {
+    finite,     // ends by itself
+    may_stand,  // a kernel of the test's, which may wait for anything
+    always      // the test's own, and no kernel: runs also when the device is lost
+};
+
 struct memory_access {
     uintptr_t first = 0;
     uintptr_t end = 0;
@@ -23,6 +29,7 @@ struct stream_work {
     std::string what;
     std::function<void()> run;
     std::vector<memory_access> accesses;
+    work_kind kind = work_kind::finite;
 };
 
 }  // namespace ebb::test

@@ -167,7 +167,8 @@ cudaError_t launch_wait(cudaStream_t stream, const uint32_t *flag) {
         }
     };
     return current_cuda_double().call_of_user("launch_wait", [&](call &c) {
-        return current_cuda_double().launch(c, stream, "launch_wait", {{flag, sizeof *flag, false}}, run);
+        return current_cuda_double().launch(c, stream, "launch_wait", {{flag, sizeof *flag, false}}, run,
+                                            work_kind::may_stand);
     });
 }
 

@@ -189,7 +189,8 @@ TEST_F(cuda_rules_on_two_devices, current_device_is_left_alone) {
     int ordinal = 1;
     ok(user().get_device(&ordinal));
     EXPECT_EQ(ordinal, 0);
-    breaks(cuda_rule::current_device_is_left_alone, api().pop_device(), cudaErrorDeviceUninitialized);
+    EXPECT_EQ(api().pop_device(), cudaErrorDeviceUninitialized);
+    broke(cuda_rule::current_device_is_left_alone);
 }
 
 TEST_F(cuda_rules_on_two_devices, no_context_comes_to_life) {
