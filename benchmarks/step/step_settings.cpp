@@ -143,7 +143,7 @@ step_settings default_settings(const std::string &device, const std::string &mod
     s.accumulation = 1;
     if (device == "cuda") {
         s.shape =
-            moe ? train::model_shape{8, 4096, 32, 2048, 8192, 4} : train::model_shape{8, 6144, 48, 21504, 8192, 2};
+            moe ? train::model_shape{6, 4096, 32, 2048, 8192, 4} : train::model_shape{6, 6144, 48, 21504, 8192, 2};
         s.experts = 16;
         s.top_k = 4;
         s.steps = 5;

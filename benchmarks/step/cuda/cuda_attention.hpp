@@ -12,6 +12,12 @@
 
 namespace step {
 
+struct attention_tools {
+    cudaStream_t stream;
+    cuda_products *products;
+    growing_memory *workspace;
+};
+
 class cuda_attention {
 public:
     cuda_attention() = default;
@@ -23,18 +29,18 @@ public:
     virtual void run(const attention_backward_call &c) = 0;
 };
 
-struct attention_tools {
-    cudaStream_t stream;
-    cuda_products &products;
-    growing_memory &workspace;
-};
-
 // A block of queries at a time, all heads together: scores and probabilities lie in the workspace.
 [[nodiscard]] std::unique_ptr<cuda_attention> make_own_attention(const attention_tools &tools);
 
-// Null, and why, where this build or the cuDNN that is there cannot do it for this shape; its arrays are not looked at.
-[[nodiscard]] std::unique_ptr<cuda_attention> make_cudnn_attention(const attention_tools &tools,
-                                                                   const attention_call &shape,
-                                                                   std::string &name_or_why_not);
+// Building a graph takes long: it is kept from one device object to the next, each of which lends its tools.
+class cudnn_attention : public cuda_attention {
+public:
+    // Throws std::runtime_error where cuDNN cannot do it; the arrays of `shape` are not looked at.
+    virtual void use(const attention_tools &tools, const attention_call &shape) = 0;
+    [[nodiscard]] virtual std::string name() const = 0;
+};
+
+// For the current GPU. Throws std::runtime_error where this build has none.
+[[nodiscard]] std::unique_ptr<cudnn_attention> make_cudnn_attention();
 
 }  // namespace step

@@ -3,6 +3,7 @@
 
 #include <mutex>
 #include <stdexcept>
+#include <vector>
 
 #include "cuda_calls.hpp"
 #include "cuda_step_device.hpp"
@@ -12,7 +13,7 @@ namespace {
 
 class cuda_group final : public gpu_group {
 public:
-    explicit cuda_group(int64_t size) : size_(size) {}
+    explicit cuda_group(int64_t size) : size_(size), kept_(static_cast<size_t>(size)) {}
 
     [[nodiscard]] int64_t size() const override { return size_; }
 
@@ -20,6 +21,9 @@ public:
         if (sums_ == nullptr || given_up_) {
             sums_ = make_collectives(size_);
             given_up_ = false;
+            for (cuda_step_device::kept &of_gpu : kept_) {
+                of_gpu.sums = sums_.get();
+            }
         }
     }
     void give_up() override {
@@ -29,12 +33,12 @@ public:
             sums_->abort();
         }
     }
-    // Null: none.
-    [[nodiscard]] collectives *sums() { return sums_.get(); }
+    [[nodiscard]] cuda_step_device::kept &kept_of(int64_t rank) { return kept_[static_cast<size_t>(rank)]; }
 
 private:
     int64_t size_;
     std::unique_ptr<collectives> sums_;
+    std::vector<cuda_step_device::kept> kept_;
     std::mutex mutex_;
     bool given_up_ = false;
 };
@@ -54,7 +58,7 @@ std::unique_ptr<gpu_group> make_gpu_group(int64_t count) {
     const int64_t size = count == 0 ? present : count;
     auto group = std::make_unique<cuda_group>(size);
     group->begin_run();
-    if (size > 1 && group->sums() == nullptr) {
+    if (size > 1 && group->kept_of(0).sums == nullptr) {
         throw std::runtime_error(
             fmt::format("--gpus {}: this build found no NCCL, without which GPUs cannot train together", size));
     }
@@ -66,7 +70,7 @@ std::unique_ptr<step_device> make_gpu_device(gpu_group &group, int64_t rank, con
     gpu_options own = options;
     own.runtime.device = "cuda";
     own.runtime.device_ordinal = static_cast<int32_t>(rank);
-    return std::make_unique<cuda_step_device>(own, static_cast<cuda_group &>(group).sums(), rank);
+    return std::make_unique<cuda_step_device>(own, static_cast<cuda_group &>(group).kept_of(rank), rank);
 }
 
 }  // namespace step

@@ -64,23 +64,22 @@ std::string name_of(int64_t ordinal) {
 
 }  // namespace
 
-cuda_step_device::cuda_step_device(const gpu_options &options, collectives *sums, int64_t rank)
-    : sums_(sums),
+cuda_step_device::cuda_step_device(const gpu_options &options, kept &from_run_to_run, int64_t rank)
+    : kept_(from_run_to_run),
       rank_(rank),
-      facts_{name_of(rank), "", sums == nullptr ? "none: this build found no NCCL" : sums->name(), ""},
+      facts_{name_of(rank), "", kept_.sums == nullptr ? "none: this build found no NCCL" : kept_.sums->name(), ""},
       training_(options.runtime, options.steps, options.memory_cap_bytes, allocator_of(memory_kind::activations)),
       products_workspace_(allocate(memory_kind::scratch, cuda_products::k_workspace_bytes)),
       products_(training_.compute(), products_workspace_.get(), cuda_products::k_workspace_bytes),
       scratch_(allocator_of(memory_kind::scratch)),
       attention_workspace_(allocator_of(memory_kind::attention_workspace)),
-      attention_(choose_attention(options)),
-      math_(training_.compute(), products_, *attention_, scratch_) {
+      math_(training_.compute(), products_, choose_attention(options), scratch_) {
     check(cudaStreamCreateWithFlags(&collective_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     for (cudaEvent_t *event : {&ready_, &summed_}) {
         check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     }
-    if (sums_ != nullptr) {
-        account().set(memory_kind::collectives, sums_->memory_bytes(rank_));
+    if (kept_.sums != nullptr) {
+        account().set(memory_kind::collectives, kept_.sums->memory_bytes(rank_));
     }
 }
 
@@ -95,26 +94,30 @@ cuda_step_device::~cuda_step_device() {
     }
 }
 
-std::unique_ptr<cuda_attention> cuda_step_device::choose_attention(const gpu_options &options) {
-    const attention_tools tools{training_.compute(), products_, attention_workspace_};
+cuda_attention &cuda_step_device::choose_attention(const gpu_options &options) {
+    const attention_tools tools{training_.compute(), &products_, &attention_workspace_};
     if (options.attention != "own") {
-        attention_call shape{};
-        shape.batch = options.batch;
-        shape.heads = options.heads;
-        shape.head_width = options.head_width;
-        std::string name_or_why_not;
-        auto made = make_cudnn_attention(tools, shape, name_or_why_not);
-        if (made != nullptr) {
-            facts_.attention = name_or_why_not;
-            return made;
+        try {
+            attention_call shape{};
+            shape.batch = options.batch;
+            shape.heads = options.heads;
+            shape.head_width = options.head_width;
+            if (kept_.attention == nullptr) {
+                kept_.attention = make_cudnn_attention();
+            }
+            kept_.attention->use(tools, shape);
+            facts_.attention = kept_.attention->name();
+            return *kept_.attention;
+        } catch (const std::exception &failure) {
+            if (options.attention == "cudnn") {
+                throw std::runtime_error(std::string("--attention cudnn: ") + failure.what());
+            }
+            facts_.note = std::string("attention is our own, not cuDNN's: ") + failure.what();
         }
-        if (options.attention == "cudnn") {
-            throw std::runtime_error("--attention cudnn: " + name_or_why_not);
-        }
-        facts_.note = "attention is our own, not cuDNN's: " + name_or_why_not;
     }
     facts_.attention = "own";
-    return make_own_attention(tools);
+    own_attention_ = make_own_attention(tools);
+    return *own_attention_;
 }
 
 std::shared_ptr<void> cuda_step_device::allocate(memory_kind kind, uint64_t size_bytes) {
@@ -137,10 +140,10 @@ ebb_stream cuda_step_device::collective_stream() {
 }
 
 void cuda_step_device::average(float *values, int64_t count) {
-    if (sums_ != nullptr) {
+    if (kept_.sums != nullptr) {
         check(cudaEventRecord(ready_, training_.compute()), "cudaEventRecord");
         check(cudaStreamWaitEvent(collective_, ready_, 0), "cudaStreamWaitEvent");
-        sums_->average(rank_, values, count, collective_);
+        kept_.sums->average(rank_, values, count, collective_);
     }
 }
 

@@ -15,8 +15,13 @@ namespace step {
 
 class cuda_step_device final : public step_device {
 public:
-    // `sums` may be null: none. It must live as long.
-    cuda_step_device(const gpu_options &options, collectives *sums, int64_t rank);
+    // Of a GPU, from one run to the next.
+    struct kept {
+        collectives *sums = nullptr;  // null: none
+        std::unique_ptr<cudnn_attention> attention;
+    };
+    // `from_run_to_run` must live as long.
+    cuda_step_device(const gpu_options &options, kept &from_run_to_run, int64_t rank);
     ~cuda_step_device() override;
 
     [[nodiscard]] train::training_device &training() override { return training_; }
@@ -37,9 +42,9 @@ private:
     [[nodiscard]] growing_memory::allocator allocator_of(memory_kind kind) {
         return [this, kind](uint64_t size_bytes) { return allocate(kind, size_bytes); };
     }
-    [[nodiscard]] std::unique_ptr<cuda_attention> choose_attention(const gpu_options &options);
+    [[nodiscard]] cuda_attention &choose_attention(const gpu_options &options);
 
-    collectives *sums_;
+    kept &kept_;
     int64_t rank_;
     device_facts facts_;
     uint64_t peak_used_bytes_ = 0;
@@ -47,7 +52,7 @@ private:
     std::shared_ptr<void> products_workspace_;
     cuda_products products_;
     growing_memory scratch_, attention_workspace_;
-    std::unique_ptr<cuda_attention> attention_;
+    std::unique_ptr<cuda_attention> own_attention_;
     cuda_math math_;
     cudaStream_t collective_ = nullptr;
     cudaEvent_t ready_ = nullptr, summed_ = nullptr;

@@ -101,21 +101,21 @@ float scale_of(const attention_call &c) {
     return 1.0F / std::sqrt(static_cast<float>(c.head_width));
 }
 
-class cudnn_attention final : public cuda_attention {
+class graph_attention final : public cudnn_attention {
 public:
-    explicit cudnn_attention(const attention_tools &tools) : tools_(tools) {
-        check(cudnnCreate(&handle_), "cudnnCreate");
-        check(cudnnSetStream(handle_, tools.stream), "cudnnSetStream");
-    }
-    ~cudnn_attention() override { cudnnDestroy(handle_); }
+    graph_attention() { check(cudnnCreate(&handle_), "cudnnCreate"); }
+    ~graph_attention() override { cudnnDestroy(handle_); }
 
-    void run(const attention_call &c) override;
-    void run(const attention_backward_call &c) override;
-    // Throws where cuDNN cannot do it.
-    void build_for(const attention_call &shape) {
+    void use(const attention_tools &tools, const attention_call &shape) override {
+        tools_ = tools;
+        check(cudnnSetStream(handle_, tools.stream), "cudnnSetStream");
         forward_graph(shape);
         backward_graph(shape);
     }
+    [[nodiscard]] std::string name() const override { return fmt::format("cuDNN {}", cudnnGetVersion()); }
+
+    void run(const attention_call &c) override;
+    void run(const attention_backward_call &c) override;
 
 private:
     built_graph &forward_graph(const attention_call &c);
@@ -123,19 +123,19 @@ private:
     void build(built_graph &b);
     void execute(built_graph &b, std::unordered_map<int64_t, void *> arrays, void *workspace);
 
-    attention_tools tools_;
+    attention_tools tools_{};
     cudnnHandle_t handle_ = nullptr;
     std::map<shape_of_call, built_graph> forward_, backward_;
 };
 
-void cudnn_attention::build(built_graph &b) {
+void graph_attention::build(built_graph &b) {
     check(b.graph->build(handle_, {fe::HeurMode_t::A}), "cudnn_frontend::graph::Graph::build");
     int64_t size_bytes = 0;
     check(b.graph->get_workspace_size(size_bytes), "cudnn_frontend::graph::Graph::get_workspace_size");
     b.workspace_bytes = static_cast<uint64_t>(size_bytes);
 }
 
-built_graph &cudnn_attention::forward_graph(const attention_call &c) {
+built_graph &graph_attention::forward_graph(const attention_call &c) {
     built_graph &b = forward_[shape_of(c)];
     if (b.graph != nullptr) {
         return b;
@@ -155,7 +155,7 @@ built_graph &cudnn_attention::forward_graph(const attention_call &c) {
     return b;
 }
 
-built_graph &cudnn_attention::backward_graph(const attention_call &c) {
+built_graph &graph_attention::backward_graph(const attention_call &c) {
     built_graph &b = backward_[shape_of(c)];
     if (b.graph != nullptr) {
         return b;
@@ -179,19 +179,19 @@ built_graph &cudnn_attention::backward_graph(const attention_call &c) {
     return b;
 }
 
-void cudnn_attention::execute(built_graph &b, std::unordered_map<int64_t, void *> arrays, void *workspace) {
+void graph_attention::execute(built_graph &b, std::unordered_map<int64_t, void *> arrays, void *workspace) {
     check(b.graph->execute(handle_, arrays, workspace), "cudnn_frontend::graph::Graph::execute");
 }
 
 // What is not wanted is written beside the workspace.
-void cudnn_attention::run(const attention_call &c) {
+void graph_attention::run(const attention_call &c) {
     built_graph &b = forward_graph(c);
     const auto rows = static_cast<uint64_t>(c.batch.tokens() * c.heads);
     const uint64_t context_bytes =
         c.context == nullptr ? rows * static_cast<uint64_t>(c.head_width) * k_element_bytes : 0;
     const uint64_t log_sum_bytes = c.log_sum == nullptr ? rows * sizeof(float) : 0;
     auto *const memory =
-        static_cast<std::byte *>(tools_.workspace.at_least(context_bytes + log_sum_bytes + b.workspace_bytes));
+        static_cast<std::byte *>(tools_.workspace->at_least(context_bytes + log_sum_bytes + b.workspace_bytes));
     execute(b,
             {{k_query, const_cast<void *>(c.query)},
              {k_key, const_cast<void *>(c.key)},
@@ -201,7 +201,7 @@ void cudnn_attention::run(const attention_call &c) {
             memory + context_bytes + log_sum_bytes);
 }
 
-void cudnn_attention::run(const attention_backward_call &c) {
+void graph_attention::run(const attention_backward_call &c) {
     built_graph &b = backward_graph(c.forward);
     const attention_call &f = c.forward;
     execute(b,
@@ -214,22 +214,13 @@ void cudnn_attention::run(const attention_backward_call &c) {
              {k_d_query, c.d_query},
              {k_d_key, c.d_key},
              {k_d_value, c.d_value}},
-            tools_.workspace.at_least(b.workspace_bytes));
+            tools_.workspace->at_least(b.workspace_bytes));
 }
 
 }  // namespace
 
-std::unique_ptr<cuda_attention> make_cudnn_attention(const attention_tools &tools, const attention_call &shape,
-                                                     std::string &name_or_why_not) {
-    try {
-        auto made = std::make_unique<cudnn_attention>(tools);
-        made->build_for(shape);
-        name_or_why_not = fmt::format("cuDNN {}", cudnnGetVersion());
-        return made;
-    } catch (const std::exception &failure) {
-        name_or_why_not = failure.what();
-        return nullptr;
-    }
+std::unique_ptr<cudnn_attention> make_cudnn_attention() {
+    return std::make_unique<graph_attention>();
 }
 
 }  // namespace step

@@ -1,11 +1,11 @@
+#include <stdexcept>
+
 #include "cuda_attention.hpp"
 
 namespace step {
 
-std::unique_ptr<cuda_attention> make_cudnn_attention(const attention_tools & /*tools*/,
-                                                     const attention_call & /*shape*/, std::string &name_or_why_not) {
-    name_or_why_not = "this build found no cuDNN with the headers of cudnn_frontend (EBB_CUDNN_FRONTEND_DIR)";
-    return nullptr;
+std::unique_ptr<cudnn_attention> make_cudnn_attention() {
+    throw std::runtime_error("this build found no cuDNN with the headers of cudnn_frontend (EBB_CUDNN_FRONTEND_DIR)");
 }
 
 }  // namespace step

@@ -115,7 +115,7 @@ void own_attention::scores(const block &b, const void *left, const void *right, 
     p.float_output = true;
     p.factor = factor;
     p.count = b.c.heads;
-    tools_.products.run(p);
+    tools_.products->run(p);
 }
 
 float scale_of(const attention_call &c) {
@@ -128,7 +128,7 @@ float *log_sum_of(const attention_call &c, int64_t sequence) {
 
 void own_attention::run(const attention_call &c) {
     const int64_t count = c.heads * rows_at_once(c) * c.batch.length;
-    pieces from(tools_.workspace);
+    pieces from(*tools_.workspace);
     from.want(&scores_, count, sizeof(float));
     from.want(&probabilities_, count, k_element_bytes);
     from.take();
@@ -144,7 +144,7 @@ void own_attention::run(const attention_call &c) {
             p.right = heads_of(c, c.value, b.sequence, 0, false);
             p.output = heads_of(c, c.context, b.sequence, b.rows.first, false);
             p.count = c.heads;
-            tools_.products.run(p);
+            tools_.products->run(p);
         }
     });
     check(cudaGetLastError(), "attention");
@@ -154,7 +154,7 @@ void own_attention::run(const attention_backward_call &c) {
     const attention_call &f = c.forward;
     const int64_t count = f.heads * rows_at_once(f) * f.batch.length;
     const int64_t of_sequence = f.batch.length * width_of(f);
-    pieces from(tools_.workspace);
+    pieces from(*tools_.workspace);
     from.want(&scores_, count, sizeof(float));
     from.want(&d_probabilities_, count, sizeof(float));
     from.want(&probabilities_, count, k_element_bytes);
@@ -201,7 +201,7 @@ void own_attention::backward_block(const block &b, const attention_backward_call
         p.plus = sum;
         p.float_output = true;
         p.count = f.heads;
-        tools_.products.run(p);
+        tools_.products->run(p);
     }
     matrix_product p;
     p.rows = b.rows.rows;
@@ -211,7 +211,7 @@ void own_attention::backward_block(const block &b, const attention_backward_call
     p.right = heads_of(f, f.key, b.sequence, 0, false);
     p.output = heads_of(f, c.d_query, b.sequence, b.rows.first, false);
     p.count = f.heads;
-    tools_.products.run(p);
+    tools_.products->run(p);
 }
 
 void own_attention::finish_sequence(const attention_backward_call &c, int64_t sequence) {

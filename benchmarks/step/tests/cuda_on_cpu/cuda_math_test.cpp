@@ -27,7 +27,7 @@ private:
     cuda_products products_{nullptr, products_workspace_.get(), 1024};
     growing_memory scratch_{allocator_of(memory_kind::scratch)};
     growing_memory attention_workspace_{allocator_of(memory_kind::attention_workspace)};
-    std::unique_ptr<cuda_attention> attention_ = make_own_attention({nullptr, products_, attention_workspace_});
+    std::unique_ptr<cuda_attention> attention_ = make_own_attention({nullptr, &products_, &attention_workspace_});
     cuda_math math_{nullptr, products_, *attention_, scratch_};
 };
 
