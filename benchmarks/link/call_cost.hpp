@@ -25,7 +25,8 @@ struct call_cost {
     };
     std::optional<cuda_share> cuda;
 
-    // What is promised for each way: one call per chunk and at most four more.
+    // What is promised for each way: one call per chunk and at most four more. The question whether a stream is part of
+    // a capture, one per call of Ebb's, is not among them.
     [[nodiscard]] uint64_t promised_calls() const noexcept { return chunks + 4; }
 };
 
