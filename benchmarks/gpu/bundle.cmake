@@ -9,8 +9,7 @@ endif()
 
 # Nothing that needs a GPU is built with Google Benchmark.
 set(EBB_BUILD_MICRO_BENCHMARKS OFF)
-# For what is looked for as a header.
-list(PREPEND CMAKE_PREFIX_PATH "${ebb_bundle}")
+set(EBB_CUDNN_FRONTEND_DIR "${ebb_bundle}/include")
 
 # Answers find_package(NAME).
 function(ebb_bundled name)

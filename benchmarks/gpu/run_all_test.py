@@ -114,6 +114,11 @@ class PartsTest(unittest.TestCase):
         outcomes, _ = self.run_parts(run_all.Part("none", "nothing", 5, [], ["none"], run_all.read_text))
         self.assertEqual(outcomes[0]["status"], "FAILED")
 
+    def test_what_needs_a_library_that_is_not_there_is_not_run(self):
+        outcomes, _ = self.run_parts(run_all.Part("none", "nothing", 5, [], ["none"], run_all.read_text, needs="NCCL"))
+        self.assertEqual(outcomes[0]["status"], "not run")
+        self.assertIn("NCCL", outcomes[0]["why"])
+
     def test_a_limit_ends_a_part_with_what_it_started(self):
         child = self.folder / "child"
         outcomes, _ = self.run_parts(self.part("slow", f"sleep 60 & echo $! >{child}; wait\n", limit_s=1), self.part("next", "true\n"))

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# benchmarks/gpu/run_all.sh builds from what bundle.sh gathers and nothing else: both are run here, the build where the
+# system's own copies are hidden and no network is there. Needs root, for a mount namespace; takes minutes.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cd "$root"
+
+fail() {
+    echo "bundle_build_test: $1" >&2
+    exit 1
+}
+
+hidden_folders=(/usr/include/fmt /usr/include/nlohmann /usr/include/CLI /usr/include/eigen3 /usr/include/gtest
+    /usr/include/gmock /usr/include/benchmark /usr/src/googletest /usr/share/eigen3 /usr/share/cmake
+    /usr/lib/x86_64-linux-gnu/cmake)
+hidden_files='/usr/lib/x86_64-linux-gnu/lib@(gtest|gmock|fmt|benchmark)*'
+
+inside() {
+    local empty header
+    empty=$(mktemp -d)
+    for folder in "${hidden_folders[@]}"; do
+        if [ -d "$folder" ]; then
+            mount --bind "$empty" "$folder"
+        fi
+    done
+    shopt -s extglob nullglob
+    # shellcheck disable=SC2086: a pattern
+    for file in $hidden_files; do
+        mount --bind /dev/null "$(readlink -f "$file")" 2>/dev/null || true
+    done
+    for header in fmt/format.h nlohmann/json.hpp CLI/CLI.hpp eigen3/Eigen/Core Eigen/Core gtest/gtest.h gmock/gmock.h \
+        benchmark/benchmark.h cudnn_frontend.h; do
+        if echo "#include <$header>" | c++ -fsyntax-only -x c++ - 2>/dev/null; then
+            fail "<$header> is still there: nothing is proved"
+        fi
+    done
+    if awk 'NR > 2 && $1 != "lo:"' /proc/net/dev | grep -q .; then
+        fail "there is a network: nothing is proved"
+    fi
+    bash benchmarks/gpu/run_all.sh --build-only
+}
+
+if [ "${1-}" = --inside ]; then
+    inside
+    exit
+fi
+
+bash benchmarks/gpu/bundle.sh
+git check-ignore -q benchmarks/gpu/bundle || fail "git does not ignore benchmarks/gpu/bundle"
+rm -rf build/gpu/CMakeCache.txt  # what an earlier configuration found
+unshare --mount --net bash "${BASH_SOURCE[0]}" --inside
+
+# What was built runs, as far as it can here.
+bin=build/gpu/bin
+"$bin/link_bench" --device host --size 4KiB --only "d2h alone" --json >/dev/null 2>&1 || fail "link_bench does not run"
+for program in gpu_contract gpu_tests; do
+    tests=$("$bin/$program" --gtest_list_tests | grep -c '^  ')
+    [ "$tests" -gt 10 ] || fail "$program has $tests tests"
+    if [ -z "$(compgen -G '/dev/nvidia[0-9]*')" ] && "$bin/$program" 2>/dev/null; then
+        fail "$program passes without a GPU"
+    fi
+done
+echo "bundle_build_test: built from the bundle alone"
