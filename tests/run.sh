@@ -11,8 +11,9 @@ build/release and runs all tests but those that need a GPU (benchmarks/gpu/run_a
 summary.
 
   --core  the C++ tests alone
-  --ci    all tests, then also: address, undefined-behaviour and thread sanitizers, the second compiler, clang-format
-          and clang-tidy; prints one line for each of them at the end. Installs a CUDA toolkit where there is none
+  --ci    all tests, then also: address, undefined-behaviour and thread sanitizers, the second compiler, clang-format,
+          clang-tidy, and the build from the bundle for GPU machines (as root: in a mount namespace); prints one line
+          for each of them at the end. Installs a CUDA toolkit where there is none
   --help  this text
 
 Exit status: 0 all passed, 1 something failed, 2 wrong usage.
@@ -117,6 +118,10 @@ check_tidy() {
         xargs -0 -n 1 -P "$jobs" clang-tidy-14 -p build/clang --quiet --warnings-as-errors='*' 2>&1 |
         { grep -v ' warnings* generated\.$' || true; }
 }
+check_bundle() {
+    echo "== build from the bundle for GPU machines"
+    bash tests/gpu/bundle_build_test.sh
+}
 
 # What failed, once more at the very end: the rest of the output is long.
 show_failures() { # CHECK
@@ -141,7 +146,7 @@ mkdir -p build/ci
 rm -f build/*/Testing/Temporary/LastTestsFailed.log
 failed=()
 summary=()
-for check in format release asan_ubsan tsan clang tidy; do
+for check in format release asan_ubsan tsan clang tidy bundle; do
     started=$SECONDS
     # In a shell of its own with -e: as the condition of an if, a failing command would not end the function.
     set +e

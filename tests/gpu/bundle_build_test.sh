@@ -41,6 +41,9 @@ inside() {
     bash benchmarks/gpu/run_all.sh --build-only
 }
 
+if [ "$(id -u)" -ne 0 ]; then
+    fail "run it as root: it hides folders of the system in a mount namespace of its own"
+fi
 if [ "${1-}" = --inside ]; then
     inside
     exit
