@@ -70,6 +70,13 @@ def read_link(printed):
     return report, figures
 
 
+def read_check(printed):
+    report = json.loads(printed)
+    if not report["good"]:
+        raise Failure("an operation or a gradient is not as it should be")
+    return report, []
+
+
 def read_step(printed):
     """Modes that ran out of memory have no times. Where the planner sees no exposed time, automatic mode is held to keep."""
     report = json.loads(printed)
@@ -86,7 +93,7 @@ def read_step(printed):
     hidden = bool(keep.get("predicted_ms")) and (automatic.get("predicted_ms") or keep["predicted_ms"] * 2) <= keep["predicted_ms"] * 1.001
     figures.append(figure(f"step.{model}.automatic", automatic["step_ms"], "ms per step", "keep", keep["step_ms"],
                           **({"at_most": 1.01} if hidden else {})))
-    for name in ("recompute", "offload-sync"):
+    for name in ("recompute", "offload-sync", "offload-pipelined"):
         if name in modes:
             figures.append(figure(f"step.{model}.automatic.{name}", automatic["step_ms"], "ms per step", name, modes[name]["step_ms"]))
     return report, figures
@@ -105,11 +112,12 @@ PARTS = [
     Part("link", "copies, plain ones and Ebb's, and what calls cost", 60, ["link_bench"],
          ["link_bench", "--device", "cuda", "--json"], read_link),
     Part("step_check", "the step benchmark's operations against double precision", 30, ["step_bench", "ebb_cuda"],
-         ["step_bench", "--device", "cuda", "--check", "--json"], read_text),
-    Part("step_dense", "whole training steps of a dense model", 70, ["step_bench", "ebb_cuda"],
-         ["step_bench", "--device", "cuda", "--model", "dense", "--json"], read_step),
-    Part("step_moe", "whole training steps of a model with experts", 70, ["step_bench", "ebb_cuda"],
-         ["step_bench", "--device", "cuda", "--model", "moe", "--json"], read_step),
+         ["step_bench", "--device", "cuda", "--check", "--json"], read_check),
+    Part("step_dense", "whole training steps of a dense model", 80, ["step_bench", "ebb_cuda"],
+         ["step_bench", "--device", "cuda", "--json", "--model", "dense", "--modes", "keep,recompute,offload-sync,offload-pipelined,offload-auto"],
+         read_step),
+    Part("step_moe", "whole training steps of a model with experts", 60, ["step_bench", "ebb_cuda"],
+         ["step_bench", "--device", "cuda", "--json", "--model", "moe", "--modes", "keep,recompute,offload-auto"], read_step),
 ]
 
 

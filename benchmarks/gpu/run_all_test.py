@@ -73,6 +73,11 @@ class FiguresTest(unittest.TestCase):
                           step_mode("offload-auto", 100.0, 99.0))
         self.assertEqual(list(named), ["step.dense.prediction.offload-auto"])
 
+    def test_checks_that_are_not_good_are_a_failure(self):
+        self.assertEqual(run_all.read_check('{"good": true}'), ({"good": True}, []))
+        with self.assertRaises(run_all.Failure):
+            run_all.read_check('{"good": false}')
+
     def test_a_test_program_that_ran_nothing_has_not_passed(self):
         self.assertEqual(run_all.read_tests("[==========] 12 tests from 3 test suites ran. (7 ms total)\n")[0], {"tests": 12})
         for printed in ("", "[==========] 0 tests from 0 test suites ran. (0 ms total)\n"):
