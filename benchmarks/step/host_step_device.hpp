@@ -18,6 +18,7 @@ public:
 
     // One device alone: there is nothing to sum. The compute stream stands for the collectives'.
     [[nodiscard]] ebb_stream collective_stream() override { return device_.stream(); }
+    void begin_collective() override {}
     void average(float * /*values*/, int64_t /*count*/) override {}
     void wait_for_collectives() override {}
 

@@ -136,6 +136,16 @@ class limits(ProgramCase):
         self.assertEqual(rows[0]["losses"], rows[2]["losses"])
 
 
+class gpu_that_is_not_there(ProgramCase):
+    def test_one_line_says_so(self):
+        # Hides a GPU that is there. What the line says depends on the build and the driver.
+        for arguments in [[], ["--check"], ["--json", "--model=moe"]]:
+            result = ProgramCase.run_program("step_bench", "--device=cuda", *arguments, CUDA_VISIBLE_DEVICES="")
+            self.fails(result, 1)
+            self.assertRegex(result.stderr, r"\Astep_bench: --device cuda: .*--device host\n\Z")
+            self.assertEqual(result.stdout, "")
+
+
 class wrong_usage(ProgramCase):
     def test_options_that_cannot_be(self):
         self.fails(step("--layers=0"), 2, "--layers")

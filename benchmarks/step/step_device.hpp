@@ -43,9 +43,11 @@ public:
     virtual void upload(void *to, const void *from, uint64_t size_bytes) = 0;
     virtual void download(void *to, const void *from, uint64_t size_bytes) = 0;
 
-    // Averages over the devices that train together, behind what the compute stream has done so far; enqueued on
-    // collective_stream(). The compute stream goes on and waits for all of them in wait_for_collectives().
+    // Averages over the devices that train together, in place, enqueued on collective_stream(): behind what the compute
+    // stream had done at the last begin_collective(). The compute stream goes on, and waits for all of them in
+    // wait_for_collectives().
     [[nodiscard]] virtual ebb_stream collective_stream() = 0;
+    virtual void begin_collective() = 0;
     virtual void average(float *values, int64_t count) = 0;
     virtual void wait_for_collectives() = 0;
 

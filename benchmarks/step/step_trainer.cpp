@@ -179,6 +179,7 @@ void step_trainer::launch_step(int64_t step) {
 
 void step_trainer::optimize(int64_t step) {
     const model_offsets outer = offsets_of(shape_);
+    device_.begin_collective();
     device_.average(static_cast<float *>(gradients_.get()), outer.layers);
     device_.wait_for_collectives();
     math_.run(adamw_call{parameter_count_, weights_.get(), master_.get(), gradients_.get(), first_moment_.get(),
@@ -279,6 +280,7 @@ void step_trainer::finish_and_reduce(int64_t layer) {
     const layer_offsets at = offsets_of_layer(shape_, layer);
     const int64_t count = at.end - at.begin;
     const uint64_t size_bytes = static_cast<uint64_t>(count) * sizeof(float);
+    device_.begin_collective();
     train::check(ebb_collective_begin(training_.runtime(), device_.collective_stream(), size_bytes),
                  "ebb_collective_begin");
     finish({k_value, k_key, k_query, k_log_sum, k_context, k_input});

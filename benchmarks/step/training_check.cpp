@@ -23,7 +23,7 @@ step_settings small_run(const step_settings &s, const char *model) {
     small.offload = s.offload;
     small.offload.floor_bytes = 1;
     small.accumulation = 2;
-    small.steps = 4;
+    small.steps = 12;  // enough for automatic mode to follow a plan
     small.warm_up_steps = 1;
     return small;
 }

@@ -44,40 +44,18 @@ void cuda_math::run(const gates_backward_call &c) {
 }
 
 void cuda_math::run(const multiply_call &c) {
-    matrix_product p;
-    p.rows = c.rows;
-    p.columns = c.columns;
-    p.inner = c.inner;
-    p.left = {c.left, c.inner};
-    p.right = {c.right, c.columns};
-    p.plus = c.plus;
-    p.output = {c.output, c.columns};
-    products_.run(p);
+    products_.run({c.rows, c.columns, c.inner, {c.left, c.inner}, {c.right, c.columns}, c.plus, {c.output, c.columns}});
 }
 
 void cuda_math::run(const multiply_back_call &c) {
-    matrix_product p;
-    p.rows = c.rows;
-    p.columns = c.inner;
-    p.inner = c.columns;
-    p.left = {c.left, c.columns};
-    p.right = {c.right, c.columns, true};
-    p.plus = c.plus;
-    p.output = {c.output, c.inner};
-    products_.run(p);
+    const matrix right{c.right, c.columns, true};
+    products_.run({c.rows, c.inner, c.columns, {c.left, c.columns}, right, c.plus, {c.output, c.inner}});
 }
 
 void cuda_math::run(const weight_gradient_call &c) {
-    matrix_product p;
-    p.rows = c.inner;
-    p.columns = c.columns;
-    p.inner = c.rows;
-    p.left = {c.input, c.inner, true};
-    p.right = {c.upstream, c.columns};
-    p.plus = c.gradient;
-    p.output = {c.gradient, c.columns};
-    p.float_output = true;
-    products_.run(p);
+    const matrix input{c.input, c.inner, true};
+    const matrix upstream{c.upstream, c.columns};
+    products_.run({c.inner, c.columns, c.rows, input, upstream, c.gradient, {c.gradient, c.columns}, true});
 }
 
 void cuda_math::run(const attention_call &c) {

@@ -139,10 +139,13 @@ ebb_stream cuda_step_device::collective_stream() {
     return reinterpret_cast<uintptr_t>(collective_);
 }
 
+void cuda_step_device::begin_collective() {
+    check(cudaEventRecord(ready_, training_.compute()), "cudaEventRecord");
+    check(cudaStreamWaitEvent(collective_, ready_, 0), "cudaStreamWaitEvent");
+}
+
 void cuda_step_device::average(float *values, int64_t count) {
     if (kept_.sums != nullptr) {
-        check(cudaEventRecord(ready_, training_.compute()), "cudaEventRecord");
-        check(cudaStreamWaitEvent(collective_, ready_, 0), "cudaStreamWaitEvent");
         kept_.sums->average(rank_, values, count, collective_);
     }
 }

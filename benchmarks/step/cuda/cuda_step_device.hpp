@@ -31,6 +31,7 @@ public:
     void download(void *to, const void *from, uint64_t size_bytes) override;
 
     [[nodiscard]] ebb_stream collective_stream() override;
+    void begin_collective() override;
     void average(float *values, int64_t count) override;
     void wait_for_collectives() override;
 

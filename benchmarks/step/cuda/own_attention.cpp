@@ -70,6 +70,8 @@ private:
     }
 
     void scores(const block &b, const void *left, const void *right, float factor, void *to);
+    void weighted_sum(const block &b, const void *probabilities, const void *of, void *to);
+    void add_to_keys(const block &b, const void *probabilities, const void *of, void *sum);
     void backward_block(const block &b, const attention_backward_call &c);
     void finish_sequence(const attention_backward_call &c, int64_t sequence);
 
@@ -105,17 +107,30 @@ matrix block_of(const void *array, const attention_rows &rows, bool transposed) 
 
 // [heads, rows, keys] = factor * left (the block's rows) * right^T (all keys), as floats.
 void own_attention::scores(const block &b, const void *left, const void *right, float factor, void *to) {
-    matrix_product p;
-    p.rows = b.rows.rows;
-    p.columns = b.rows.keys();
-    p.inner = b.c.head_width;
-    p.left = heads_of(b.c, left, b.sequence, b.rows.first, false);
-    p.right = heads_of(b.c, right, b.sequence, 0, true);
-    p.output = block_of(to, b.rows, false);
-    p.float_output = true;
-    p.factor = factor;
-    p.count = b.c.heads;
-    tools_.products->run(p);
+    tools_.products->run(
+        {b.rows.rows, b.rows.keys(), b.c.head_width, heads_of(b.c, left, b.sequence, b.rows.first, false),
+         heads_of(b.c, right, b.sequence, 0, true), nullptr, block_of(to, b.rows, false), true, factor, b.c.heads});
+}
+
+// The block's rows of an array = probabilities (or their derivatives) * all keys' rows of another.
+void own_attention::weighted_sum(const block &b, const void *probabilities, const void *of, void *to) {
+    tools_.products->run({b.rows.rows, b.c.head_width, b.rows.keys(), block_of(probabilities, b.rows, false),
+                          heads_of(b.c, of, b.sequence, 0, false), nullptr,
+                          heads_of(b.c, to, b.sequence, b.rows.first, false), false, 1, b.c.heads});
+}
+
+// What the block's queries add to the keys and values of all that they see.
+void own_attention::add_to_keys(const block &b, const void *probabilities, const void *of, void *sum) {
+    tools_.products->run({b.rows.keys(),
+                          b.c.head_width,
+                          b.rows.rows,
+                          block_of(probabilities, b.rows, true),
+                          heads_of(b.c, of, b.sequence, b.rows.first, false),
+                          sum,
+                          {sum, width_of(b.c), false, b.c.head_width},
+                          true,
+                          1,
+                          b.c.heads});
 }
 
 float scale_of(const attention_call &c) {
@@ -136,15 +151,7 @@ void own_attention::run(const attention_call &c) {
         scores(b, c.query, c.key, scale_of(c), scores_);
         launch_softmax(b.rows, static_cast<float *>(scores_), probabilities_, log_sum_of(c, b.sequence), tools_.stream);
         if (c.context != nullptr) {
-            matrix_product p;
-            p.rows = b.rows.rows;
-            p.columns = c.head_width;
-            p.inner = b.rows.keys();
-            p.left = block_of(probabilities_, b.rows, false);
-            p.right = heads_of(c, c.value, b.sequence, 0, false);
-            p.output = heads_of(c, c.context, b.sequence, b.rows.first, false);
-            p.count = c.heads;
-            tools_.products->run(p);
+            weighted_sum(b, probabilities_, c.value, c.context);
         }
     });
     check(cudaGetLastError(), "attention");
@@ -187,31 +194,9 @@ void own_attention::backward_block(const block &b, const attention_backward_call
          log_sum_of(f, b.sequence), offset_by(static_cast<const void *>(f.context), first, k_element_bytes),
          offset_by(c.d_context, first, k_element_bytes), probabilities_, d_scores_},
         tools_.stream);
-    // What the block's queries add to the keys and values of all that they see.
-    for (const auto &[of_block, by, sum] :
-         {std::tuple<void *, const void *, void *>(probabilities_, c.d_context, d_value_),
-          std::tuple<void *, const void *, void *>(d_scores_, f.query, d_key_)}) {
-        matrix_product p;
-        p.rows = b.rows.keys();
-        p.columns = f.head_width;
-        p.inner = b.rows.rows;
-        p.left = block_of(of_block, b.rows, true);
-        p.right = heads_of(f, by, b.sequence, b.rows.first, false);
-        p.output = {sum, width_of(f), false, f.head_width};
-        p.plus = sum;
-        p.float_output = true;
-        p.count = f.heads;
-        tools_.products->run(p);
-    }
-    matrix_product p;
-    p.rows = b.rows.rows;
-    p.columns = f.head_width;
-    p.inner = b.rows.keys();
-    p.left = block_of(d_scores_, b.rows, false);
-    p.right = heads_of(f, f.key, b.sequence, 0, false);
-    p.output = heads_of(f, c.d_query, b.sequence, b.rows.first, false);
-    p.count = f.heads;
-    tools_.products->run(p);
+    add_to_keys(b, probabilities_, c.d_context, d_value_);
+    add_to_keys(b, d_scores_, f.query, d_key_);
+    weighted_sum(b, d_scores_, f.key, c.d_query);
 }
 
 void own_attention::finish_sequence(const attention_backward_call &c, int64_t sequence) {

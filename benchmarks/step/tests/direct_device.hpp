@@ -24,6 +24,7 @@ public:
     void upload(void *to, const void *from, uint64_t size_bytes) override { std::memcpy(to, from, size_bytes); }
     void download(void *to, const void *from, uint64_t size_bytes) override { std::memcpy(to, from, size_bytes); }
     [[nodiscard]] ebb_stream collective_stream() override { return 0; }
+    void begin_collective() override {}
     void average(float * /*values*/, int64_t /*count*/) override {}
     void wait_for_collectives() override {}
     [[nodiscard]] uint64_t peak_used_bytes() override { return 0; }
