@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,7 +52,13 @@ public:
         set_memory_functions();
         set_stream_functions();
     }
-    ~fake_cuda() { current_ = nullptr; }
+    ~fake_cuda() {
+        // What a lost device or the end of the process took with it, and what its user leaves out.
+        for (void *base : taken_) {
+            std::free(base);
+        }
+        current_ = nullptr;
+    }
     fake_cuda(const fake_cuda &) = delete;
     fake_cuda &operator=(const fake_cuda &) = delete;
 
@@ -135,10 +143,18 @@ private:
         auto *base = static_cast<char *>(
             std::aligned_alloc(k_alignment, (size_bytes + 2 * k_alignment) / k_alignment * k_alignment));
         std::fill(base, base + size_bytes, char{0x77});
+        const std::lock_guard lock(at().taken_mutex_);
+        at().taken_.insert(base);
         return base + at().misalign_bytes;
     }
     static cudaError_t give(const char *function, void *data) {
-        std::free(static_cast<char *>(data) - at().misalign_bytes);
+        void *base = static_cast<char *>(data) - at().misalign_bytes;
+        {
+            const std::lock_guard lock(at().taken_mutex_);
+            if (at().taken_.erase(base) != 0) {
+                std::free(base);
+            }
+        }
         return answer(function, 0);
     }
     // A stream's handle says which device was current.
@@ -185,6 +201,8 @@ private:
     }
 
     static inline fake_cuda *current_ = nullptr;
+    std::mutex taken_mutex_;
+    std::set<void *> taken_;
 };
 
 }  // namespace ebb
