@@ -56,11 +56,12 @@ struct repetition {
 };
 
 // The gate is closed by the caller, and opened by it whatever comes of this.
-status enqueue_behind_gate(link_rig &rig, const link_cell &cell, side &s, uint64_t &start) {
+status hold_streams(link_rig &rig, side &s) {
     EBB_TRY(rig.kernels().hold(s.measured->held_stream()));
-    if (s.opposing) {
-        EBB_TRY(rig.kernels().hold(s.opposing->held_stream()));
-    }
+    return s.opposing ? rig.kernels().hold(s.opposing->held_stream()) : status();
+}
+
+status enqueue_from_mark(link_rig &rig, const link_cell &cell, side &s, uint64_t &start) {
     const result<uint64_t> marked = rig.mark(s.measured->held_stream());
     EBB_TRY(marked.why());
     start = marked.value();
@@ -70,14 +71,19 @@ status enqueue_behind_gate(link_rig &rig, const link_cell &cell, side &s, uint64
     return enqueue_all(s, copies_of(cell));
 }
 
-result<repetition> run_gated(link_rig &rig, const link_cell &cell, side &s) {
+// A first repetition takes memory, which may wait for the device: it has no gate.
+result<repetition> run(link_rig &rig, const link_cell &cell, side &s, bool gated) {
     rig.forget_marks();
-    EBB_TRY(rig.kernels().close_gate());
+    status held;
+    if (gated) {
+        EBB_TRY(rig.kernels().close_gate());
+        held = hold_streams(rig, s);
+    }
     uint64_t start = 0;
-    const status enqueued = enqueue_behind_gate(rig, cell, s, start);
+    const status enqueued = held.ok() ? enqueue_from_mark(rig, cell, s, start) : held;
     const result<uint64_t> end = rig.mark(s.measured->last_stream());
     const result<uint64_t> other_end = s.opposing ? rig.mark(s.opposing->last_stream()) : end;
-    const status opened = rig.kernels().open_gate();
+    const status opened = gated ? rig.kernels().open_gate() : status();
     EBB_TRY(enqueued);
     EBB_TRY(opened);
     EBB_TRY(end.why());
@@ -101,7 +107,7 @@ status repeat(link_rig &rig, const link_cell &cell, side &s, uint64_t seed, bool
     if (s.opposing) {
         EBB_TRY(s.opposing->prepare(seed + copies_of(cell)));
     }
-    const result<repetition> timed = run_gated(rig, cell, s);
+    const result<repetition> timed = run(rig, cell, s, counts);
     EBB_TRY(timed.why());
     EBB_TRY(s.measured->verify());
     if (s.opposing) {

@@ -11,22 +11,32 @@ namespace ebb {
 
 namespace {
 
-// In pinned memory, and kept: the kernel may look at it after the test let it pass.
-struct standing_flag {
-    standing_flag() {
-        EXPECT_EQ(cudaHostAlloc(&memory, sizeof(uint32_t), cudaHostAllocDefault), cudaSuccess);
-        std::memset(memory, 0, sizeof(uint32_t));
+// What streams stand at: words of pinned memory. Taken before anything stands, since taking it may wait for the device,
+// and kept, since a kernel may look at one after the test let it pass.
+class standing_flags {
+public:
+    standing_flags() {
+        void *memory = nullptr;
+        EXPECT_EQ(cudaHostAlloc(&memory, k_count * sizeof(uint32_t), cudaHostAllocDefault), cudaSuccess);
+        words_ = static_cast<uint32_t *>(memory);
+        std::memset(words_, 0, k_count * sizeof(uint32_t));
     }
-    ~standing_flag() {
+    ~standing_flags() {
         EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-        EXPECT_EQ(cudaFreeHost(memory), cudaSuccess);
+        EXPECT_EQ(cudaFreeHost(words_), cudaSuccess);
     }
-    standing_flag(const standing_flag &) = delete;
-    standing_flag &operator=(const standing_flag &) = delete;
+    standing_flags(const standing_flags &) = delete;
+    standing_flags &operator=(const standing_flags &) = delete;
 
-    [[nodiscard]] uint32_t *word() const { return static_cast<uint32_t *>(memory); }
+    uint32_t *next() {
+        EXPECT_LT(used_, k_count);
+        return words_ + used_++ % k_count;
+    }
 
-    void *memory = nullptr;
+private:
+    static constexpr size_t k_count = 16;
+    uint32_t *words_ = nullptr;
+    size_t used_ = 0;
 };
 
 device_stack make_gpu() {
@@ -34,10 +44,10 @@ device_stack make_gpu() {
     result<std::unique_ptr<cuda_device>> made = cuda_device::make(cuda_runtime_table(), 0, {});
     EXPECT_TRUE(made.ok()) << made.why().text();
     cuda_device &added = stack.put(std::move(made).value());
-    auto flags = std::make_shared<std::vector<std::unique_ptr<standing_flag>>>();
+    auto flags = std::make_shared<standing_flags>();
     stack.ground = flags;
     stack.block = [&added, flags](stream_id stream) {
-        uint32_t *flag = flags->emplace_back(std::make_unique<standing_flag>())->word();
+        uint32_t *flag = flags->next();
         EXPECT_EQ(test::launch_wait(added.native_stream(stream).value(), flag), cudaSuccess);
         return std::function<void()>([flag] { __atomic_store_n(flag, 1U, __ATOMIC_RELEASE); });
     };

@@ -198,7 +198,8 @@ TEST(link_gate, holds_reloads_of_ebb_back) {
 TEST(link_gate, opens_when_enqueueing_fails) {
     const link_cell cell{way::d2h, false, load::none, 4096};
     faulty_rig on(cell);
-    on.faults->refuse(call_kind::copy, 5);
+    // The first repetition has no gate: 16 plain copies, then as many of Ebb's, there and back.
+    on.faults->refuse(call_kind::copy, 3 * 16 + 5);
     const result<cell_times> times = measure_cell(*on.rig, cell, 1);
     EXPECT_EQ(times.why().code(), code::device_error);
 }
