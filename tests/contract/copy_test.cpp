@@ -96,6 +96,54 @@ TEST_P(copy_contract, arguments_that_cannot_be_right_are_refused) {
     EXPECT_EQ(*sum, 0U);
 }
 
+TEST_P(copy_contract, pieces_come_back_however_many_and_small) {
+    const stream_id stream = new_stream();
+    constexpr uint64_t k_bytes = 4ULL << 20U;
+    const unsigned char *source = new_filled(k_bytes, 8);
+    unsigned char *there = new_device_memory(k_bytes);
+    unsigned char *back = new_filled(k_bytes, 9);
+    const unsigned char *untouched = new_filled(k_bytes, 9);
+    for (const uint32_t count : {0U, 1U, 2U, 7U, 64U, 65U, 200U}) {
+        std::vector<copy_piece> in;
+        std::vector<copy_piece> out;
+        const uint64_t apart = count == 0 ? k_bytes : k_bytes / count;
+        for (uint32_t i = 0; i < count; ++i) {
+            const uint64_t at = i * apart;
+            const uint64_t size_bytes = (1 + 37 * uint64_t{i} * i) % apart;  // one of them is empty, or not
+            in.push_back({there + at, source + at, size_bytes});
+            out.push_back({back + at, there + at, size_bytes});
+        }
+        ok(dev().copy_pieces(stream, copy_direction::h2d, in.data(), count));
+        ok(dev().copy_pieces(stream, copy_direction::d2h, out.data(), count));
+        finish(stream);
+        for (const copy_piece &piece : out) {
+            const uint64_t at = static_cast<uint64_t>(static_cast<unsigned char *>(piece.destination) - back);
+            ASSERT_TRUE(same(back + at, source + at, piece.size_bytes)) << count << " pieces, at " << at;
+            ASSERT_TRUE(same(back + at + piece.size_bytes, untouched + at + piece.size_bytes, 1));
+        }
+        fill(back, k_bytes, 9);
+    }
+}
+
+TEST_P(copy_contract, pieces_that_cannot_be_right_are_refused) {
+    if (!checks_arguments()) {
+        return;
+    }
+    const stream_id stream = new_stream();
+    unsigned char *there = new_device_memory(4096);
+    unsigned char *here = new_host_memory(4096);
+    for (const copy_piece &bad :
+         {copy_piece{nullptr, there, 16}, copy_piece{here, nullptr, 16}, copy_piece{here, there, ~uint64_t{0}}}) {
+        const copy_piece pieces[] = {{here + 1024, there + 1024, 16}, bad};
+        refused(dev().copy_pieces(stream, copy_direction::d2h, pieces, 2), code::invalid_argument);
+    }
+    const copy_piece fine[] = {{here, there, 16}, {here + 16, there + 16, 16}};
+    for (const uint64_t number : GetParam().bad_streams) {
+        refused(dev().copy_pieces(stream_id{number}, copy_direction::d2h, fine, 2), code::invalid_argument);
+    }
+    finish(stream);
+}
+
 TEST_P(copy_contract, checksums_are_taken_where_the_stream_is) {
     constexpr uint64_t k_bytes = (1ULL << 20U) + 5;
     const stream_id stream = new_stream();

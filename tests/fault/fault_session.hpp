@@ -133,9 +133,9 @@ public:
     void hold(copy_direction direction) { EXPECT_TRUE(fault().hold(direction).ok()); }
     void let_go(copy_direction direction) { EXPECT_TRUE(fault().release(direction).ok()); }
 
-    void launch(ebb_stream stream, std::function<void()> body) {
+    void launch(ebb_stream stream, std::function<void()> body, const kernel_uses &uses = {}) {
         launches_.push_back(std::move(body));
-        EXPECT_TRUE(machine().launch(stream_id{stream}, run, &launches_.back()).ok());
+        EXPECT_TRUE(machine().launch(stream_id{stream}, run, &launches_.back(), uses).ok());
     }
     void stand(ebb_stream stream, stream_gate &at) {
         launch(stream, [&at] { at.pass(); });
@@ -178,7 +178,8 @@ public:
     saved save(ebb_stream producer, const char *name, uint64_t size_bytes = k_unit_bytes, ebb_offload_args more = {}) {
         std::byte *data = alloc(size_bytes);
         const uint64_t seed = ++seed_;
-        launch(producer, [data, size_bytes, seed] { fill_pattern(data, size_bytes, seed); });
+        launch(producer, [data, size_bytes, seed] { fill_pattern(data, size_bytes, seed); },
+               {{data, size_bytes, true}});
         more.name = name;
         more.data = data;
         more.size_bytes = size_bytes;
@@ -194,7 +195,8 @@ public:
         return info;
     }
     void check(ebb_stream stream, const void *data, const saved &s) {
-        launch(stream, [this, data, s] { wrong_ += has_pattern(data, s.size_bytes, s.seed) ? 0 : 1; });
+        launch(stream, [this, data, s] { wrong_ += has_pattern(data, s.size_bytes, s.seed) ? 0 : 1; },
+               {{data, s.size_bytes, false}});
     }
     void check(ebb_stream stream, std::function<bool()> right) {
         launch(stream, [this, right = std::move(right)] { wrong_ += right() ? 0 : 1; });

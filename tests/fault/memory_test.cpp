@@ -26,15 +26,12 @@ TEST_P(memory, M1_an_activation_dies_with_its_handle) {
         runtime_options core = stays ? sources_stay() : copies_always();
         session s(core);
         const ebb_stream compute = s.stream();
-        const ebb_stream home = s.stream();
         const uint64_t before_bytes = s.machine().used_bytes();
         s.hold(copy_direction::d2h);
         constexpr size_t k_count = 100;
         std::vector<session::saved> all;
-        ebb_offload_args args{};
-        args.home = &home;
         for (size_t i = 0; i < k_count; ++i) {
-            all.push_back(s.save(compute, "x", k_unit_bytes, args));
+            all.push_back(s.save(compute, "x"));
         }
         EXPECT_EQ(s.stats().pinned_used_bytes, k_count * k_unit_bytes);
         for (size_t i = 0; i < k_count / 2; ++i) {
@@ -54,7 +51,7 @@ TEST_P(memory, M1_an_activation_dies_with_its_handle) {
         EXPECT_EQ(s.machine().used_bytes(), before_bytes);
         // What was freed serves the next ones: nothing more is pinned.
         for (size_t i = 0; i < k_count; ++i) {
-            s.release(s.save(compute, "x", k_unit_bytes, args));
+            s.release(s.save(compute, "x"));
         }
         EXPECT_EQ(s.stats().pinned_bytes, after.pinned_bytes);
         s.let_go(copy_direction::d2h);

@@ -114,9 +114,9 @@ private:
         return status;
     }
 
-    void launch(ebb_stream stream, std::function<void()> body) {
+    void launch(ebb_stream stream, std::function<void()> body, const kernel_uses &uses = {}) {
         launches_.push_back(std::move(body));
-        EXPECT_TRUE(machine().launch(stream_id{stream}, run, &launches_.back()).ok());
+        EXPECT_TRUE(machine().launch(stream_id{stream}, run, &launches_.back(), uses).ok());
     }
     std::byte *alloc(uint64_t size_bytes) { return static_cast<std::byte *>(machine().alloc(size_bytes).value()); }
     memory &produce(uint64_t size_bytes) {
@@ -125,7 +125,8 @@ private:
         m.size_bytes = size_bytes;
         m.seed = ++seed_;
         m.references = 1;  // ours, until let_go
-        launch(compute_, [data = m.data, size_bytes, seed = m.seed] { fill_pattern(data, size_bytes, seed); });
+        launch(compute_, [data = m.data, size_bytes, seed = m.seed] { fill_pattern(data, size_bytes, seed); },
+               {{m.data, size_bytes, true}});
         return m;
     }
 
@@ -181,15 +182,18 @@ private:
         if (insist([&] { return ebb_offload_staged(runtime_, &args, &info); }) == EBB_OK) {
             live_.push_back({info.activation, m.seed, 0, m.size_bytes});
         }
-        launch(compute_, [data = m.data, size = m.size_bytes] { std::memset(data, 0xFF, size); });
+        launch(compute_, [data = m.data, size = m.size_bytes] { std::memset(data, 0xFF, size); },
+               {{m.data, m.size_bytes, true}});
     }
 
     void check(ebb_stream stream, const void *data, const item &i) {
-        launch(stream, [this, data, i] {
-            std::vector<std::byte> all(i.offset_bytes + i.size_bytes);
-            fill_pattern(all.data(), all.size(), i.seed);
-            wrong_ += std::memcmp(data, all.data() + i.offset_bytes, i.size_bytes) == 0 ? 0 : 1;
-        });
+        launch(stream,
+               [this, data, i] {
+                   std::vector<std::byte> all(i.offset_bytes + i.size_bytes);
+                   fill_pattern(all.data(), all.size(), i.seed);
+                   wrong_ += std::memcmp(data, all.data() + i.offset_bytes, i.size_bytes) == 0 ? 0 : 1;
+               },
+               {{data, i.size_bytes, false}});
         ++read_back_;
     }
     // The reader of each claim stands until the next copy has been asked for.

@@ -37,8 +37,14 @@ public:
     }
     status destroy_stream(stream_id stream) override { return done(user().stream_destroy(native(stream))); }
     status synchronize(stream_id stream) override { return done(user().stream_synchronize(native(stream))); }
-    status launch(stream_id stream, void (*function)(void *argument), void *argument) override {
-        return done(cuda_.launch_function(native(stream), [function, argument] { function(argument); }));
+    status launch(stream_id stream, void (*function)(void *argument), void *argument,
+                  const kernel_uses &uses) override {
+        std::vector<function_range> ranges;
+        for (const kernel_use &use : uses) {
+            ranges.push_back({use.data, use.size_bytes, use.writes});
+        }
+        return done(cuda_.launch_function(
+            native(stream), [function, argument] { function(argument); }, work_kind::may_stand, ranges));
     }
     fault_device::launcher launcher() override {
         return [this](stream_id stream, void (*function)(void *argument), void *argument) {

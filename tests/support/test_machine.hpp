@@ -21,6 +21,14 @@ inline std::ostream &operator<<(std::ostream &out, machine_kind kind) {
     return out << (kind == machine_kind::host ? "host" : "cuda");
 }
 
+// Memory that a kernel of a test uses: where orders are checked, it is checked too.
+struct kernel_use {
+    const void *data = nullptr;
+    uint64_t size_bytes = 0;
+    bool writes = false;
+};
+using kernel_uses = std::vector<kernel_use>;
+
 class test_machine {
 public:
     test_machine() = default;
@@ -36,7 +44,8 @@ public:
     virtual result<stream_id> create_stream() = 0;
     virtual status destroy_stream(stream_id stream) = 0;
     virtual status synchronize(stream_id stream) = 0;  // of ours too
-    virtual status launch(stream_id stream, void (*function)(void *argument), void *argument) = 0;
+    virtual status launch(stream_id stream, void (*function)(void *argument), void *argument,
+                          const kernel_uses &uses) = 0;
     virtual result<void *> alloc(uint64_t size_bytes) = 0;
     virtual status free(void *data) = 0;
     // A copy of the program's own, of memory that is not pinned.
@@ -50,7 +59,7 @@ public:
     // For a fault device: what it launches always runs.
     [[nodiscard]] virtual fault_device::launcher launcher() {
         return [this](stream_id stream, void (*function)(void *argument), void *argument) {
-            return launch(stream, function, argument);
+            return launch(stream, function, argument, {});
         };
     }
 };
@@ -64,7 +73,8 @@ public:
     result<stream_id> create_stream() override { return host_.create_stream(stream_role::compute); }
     status destroy_stream(stream_id stream) override { return host_.destroy_stream(stream); }
     status synchronize(stream_id stream) override { return host_.synchronize_stream(stream); }
-    status launch(stream_id stream, void (*function)(void *argument), void *argument) override {
+    status launch(stream_id stream, void (*function)(void *argument), void *argument,
+                  const kernel_uses & /*uses*/) override {
         return host_.launch(stream, function, argument);
     }
     result<void *> alloc(uint64_t size_bytes) override { return host_.alloc_for_caller(size_bytes); }

@@ -194,7 +194,7 @@ public:
                  uint64_t stage = 0) {
         void *data = alloc(size_bytes);
         const uint64_t seed = ++seed_;
-        launch([data, size_bytes, seed] { fill_pattern(data, size_bytes, seed); });
+        launch([data, size_bytes, seed] { fill_pattern(data, size_bytes, seed); }, {{data, size_bytes, true}});
         EBB_ASSERT_OK(ebb_scope_push(runtime_, layer.c_str()));
         source &s = sources_.emplace_back(source{this, data});
         ebb_offload_args args{};
@@ -231,7 +231,7 @@ public:
         } else {
             ASSERT_EQ(reloaded, EBB_OK) << ebb_last_error();
             settle();
-            launch([this, data = info.data, s] { check(data, s); });
+            launch([this, data = info.data, s] { check(data, s); }, {{info.data, s.size_bytes, false}});
             EBB_ASSERT_OK(ebb_return(runtime_, info.claim, compute_));
             settle();
         }
@@ -254,9 +254,9 @@ public:
         device_->wait_for_our_streams();
     }
 
-    void launch(std::function<void()> body) {
+    void launch(std::function<void()> body, const kernel_uses &uses = {}) {
         launches_.push_back(std::move(body));
-        EXPECT_TRUE(machine().launch(stream_id{compute_}, run, &launches_.back()).ok());
+        EXPECT_TRUE(machine().launch(stream_id{compute_}, run, &launches_.back(), uses).ok());
     }
 
     struct saved {
@@ -297,7 +297,7 @@ private:
         void *data = alloc(s.size_bytes);
         EBB_ASSERT_OK(ebb_reload_into(runtime_, s.activation, data, s.size_bytes, compute_));
         settle();
-        launch([this, data, s] { check(data, s); });
+        launch([this, data, s] { check(data, s); }, {{data, s.size_bytes, false}});
         EXPECT_TRUE(machine().free(data).ok());
     }
 

@@ -21,6 +21,9 @@ struct cuda_api {
     cudaError_t (*pop_device)();
     // Whether the device's primary context is alive in this process.
     cudaError_t (*device_in_use)(int ordinal, int *in_use);
+    // Whether the calling thread has a current context. Where it has none, the runtime's next call makes one, on the
+    // first device if the thread never named one.
+    cudaError_t (*has_context)(int *has);
     cudaError_t (*device_get_attribute)(int *value, cudaDeviceAttr attribute, int ordinal);
     cudaError_t (*device_get_name)(char *name, size_t size_bytes, int ordinal);  // of cudaGetDeviceProperties
     cudaError_t (*device_get_pci_bus_id)(char *id, int size_bytes, int ordinal);

@@ -1,6 +1,8 @@
 // What the parts of a CUDA device share, and what a CUDA call needs of its thread, put back at the end of a scope.
 #pragma once
 
+#include <optional>
+
 #include "base/status.hpp"
 #include "device/cuda/cuda_api.hpp"
 #include "device/cuda/cuda_errors.hpp"
@@ -61,6 +63,34 @@ public:
 private:
     const cuda_api &api_;
     const status pushed_;
+};
+
+// A context, whichever: for calls that name a stream or an event and so need no certain device. A thread that has none
+// would be given one by the runtime, on a device that maybe nobody uses. Asked at each call: a program may pop what it
+// pushed.
+class any_context_scope {
+public:
+    explicit any_context_scope(cuda_context &context) {
+        int has = 0;
+        if (context.api.has_context(&has) == cudaSuccess && has == 0) {
+            pushed_.emplace(context);
+        }
+    }
+    [[nodiscard]] status why() const { return pushed_ ? pushed_->why() : status(); }
+
+private:
+    std::optional<current_device_scope> pushed_;
+};
+
+// For what is asked, and for what ends and needs no certain device.
+class asking_scope {
+public:
+    explicit asking_scope(cuda_context &context) : relaxed_(context), any_(context) {}
+    [[nodiscard]] status why() const { return any_.why(); }
+
+private:
+    const relaxed_capture_scope relaxed_;
+    const any_context_scope any_;
 };
 
 // Both: for what creates, allocates or gives back.

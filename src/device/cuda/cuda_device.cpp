@@ -240,6 +240,8 @@ status cuda_device::on_stream(stream_id stream, const Call &call) {
         EBB_TRY(current.why());
         return call(handle);
     }
+    const any_context_scope any(context_);
+    EBB_TRY(any.why());
     return call(handle);
 }
 
@@ -338,7 +340,8 @@ status cuda_device::destroy_event(event_id event) {
     if (!errors_.usable()) {
         return {};
     }
-    const relaxed_capture_scope relaxed(context_);
+    const asking_scope scope(context_);
+    EBB_TRY(scope.why());
     return errors_.check(api_.event_destroy(removed.value()), "cudaEventDestroy",
                          [&] { return fmt::format("destroying event {}", number_of(event)); });
 }
@@ -386,7 +389,8 @@ result<bool> cuda_device::event_done(event_id event) {
     if (!errors_.usable()) {
         return errors_.refusal();
     }
-    const relaxed_capture_scope relaxed(context_);
+    const asking_scope scope(context_);
+    EBB_TRY(scope.why());
     const cudaError_t answer = api_.event_query(found->handle.load(std::memory_order_relaxed));
     if (answer == cudaErrorNotReady) {
         errors_.forget(answer);
@@ -405,7 +409,8 @@ status cuda_device::synchronize_event(event_id event) {
     if (!errors_.usable()) {
         return errors_.refusal();
     }
-    const relaxed_capture_scope relaxed(context_);
+    const asking_scope scope(context_);
+    EBB_TRY(scope.why());
     return errors_.check(api_.event_synchronize(found->handle.load(std::memory_order_relaxed)), "cudaEventSynchronize",
                          [&] { return fmt::format("waiting for event {}", number_of(event)); });
 }
@@ -433,7 +438,8 @@ result<uint64_t> cuda_device::elapsed_ns(event_id start, event_id end) {
     if (!errors_.usable()) {
         return errors_.refusal();
     }
-    const relaxed_capture_scope relaxed(context_);
+    const asking_scope scope(context_);
+    EBB_TRY(scope.why());
     float milliseconds = 0;
     const cudaError_t answer =
         api_.event_elapsed_time(&milliseconds, events_.find(start)->handle.load(std::memory_order_relaxed),

@@ -18,6 +18,7 @@ namespace {
 struct driver_functions {
     PFN_cuDevicePrimaryCtxRetain_v7000 retain_primary = nullptr;
     PFN_cuDevicePrimaryCtxGetState_v7000 primary_state = nullptr;
+    PFN_cuCtxGetCurrent_v4000 current = nullptr;
     PFN_cuCtxPushCurrent_v4000 push = nullptr;
     PFN_cuCtxPopCurrent_v4000 pop = nullptr;
     cudaError_t error = cudaSuccess;
@@ -41,6 +42,7 @@ const driver_functions &driver() {
         driver_functions found;
         find(found, found.retain_primary, "cuDevicePrimaryCtxRetain", 7000);
         find(found, found.primary_state, "cuDevicePrimaryCtxGetState", 7000);
+        find(found, found.current, "cuCtxGetCurrent", 4000);
         find(found, found.push, "cuCtxPushCurrent", 4000);
         find(found, found.pop, "cuCtxPopCurrent", 4000);
         return found;
@@ -97,6 +99,16 @@ cudaError_t device_in_use(int ordinal, int *in_use) {
     return as_runtime_error(driver().primary_state(ordinal, &flags, in_use));
 }
 
+cudaError_t has_context(int *has) {
+    if (driver().error != cudaSuccess) {
+        return driver().error;
+    }
+    CUcontext context = nullptr;
+    const CUresult error = driver().current(&context);
+    *has = context != nullptr ? 1 : 0;
+    return as_runtime_error(error);
+}
+
 // ---------------------------------------------------------------------------- functions in another form --
 
 cudaError_t device_get_name(char *name, size_t size_bytes, int ordinal) {
@@ -122,6 +134,7 @@ cuda_api make_table() {
     api.push_device = &push_device;
     api.pop_device = &pop_device;
     api.device_in_use = &device_in_use;
+    api.has_context = &has_context;
     api.device_get_attribute = &cudaDeviceGetAttribute;
     api.device_get_name = &device_get_name;
     api.device_get_pci_bus_id = &cudaDeviceGetPCIBusId;

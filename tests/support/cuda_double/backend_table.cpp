@@ -42,6 +42,9 @@ cudaError_t pop_device() {
 cudaError_t device_in_use(int ordinal, int *in_use) {
     return EBB_PASS_ON(device_in_use, device_in_use, ordinal, in_use);
 }
+cudaError_t has_context(int *has) {
+    return EBB_PASS_ON(has_context, has_context, has);
+}
 cudaError_t device_get_attribute(int *value, cudaDeviceAttr attribute, int ordinal) {
     return EBB_PASS_ON(device_get_attribute, device_get_attribute, value, attribute, ordinal);
 }
@@ -233,6 +236,7 @@ cuda_api double_cuda_api(const cuda_double_options &options) {
     table.push_device = push_device;
     table.pop_device = pop_device;
     table.device_in_use = device_in_use;
+    table.has_context = has_context;
     table.device_get_attribute = device_get_attribute;
     table.device_get_name = device_get_name;
     table.device_get_pci_bus_id = device_get_pci_bus_id;

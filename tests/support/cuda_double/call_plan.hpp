@@ -18,6 +18,7 @@ namespace ebb::test {
     X(push_device)                         \
     X(pop_device)                          \
     X(device_in_use)                       \
+    X(has_context)                         \
     X(device_get_attribute)                \
     X(device_get_name)                     \
     X(device_get_pci_bus_id)               \
@@ -63,7 +64,8 @@ constexpr size_t k_cuda_call_count = static_cast<size_t>(cuda_call::count);
 
 // Of the driver: the runtime's last error knows nothing of its failures.
 [[nodiscard]] constexpr bool is_of_driver(cuda_call call) noexcept {
-    return call == cuda_call::push_device || call == cuda_call::pop_device || call == cuda_call::device_in_use;
+    return call == cuda_call::push_device || call == cuda_call::pop_device || call == cuda_call::device_in_use ||
+           call == cuda_call::has_context;
 }
 
 // What such a call would have ended stays: nobody can be blamed for it.

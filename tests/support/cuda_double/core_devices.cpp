@@ -72,6 +72,8 @@ cudaError_t double_core::set_device(call &c, int ordinal) {
     const cudaError_t error = check_ordinal(ordinal);
     if (error == cudaSuccess) {
         c.thread.device = ordinal;
+        c.thread.bound = true;
+        device(ordinal).in_use = true;
     }
     return error;
 }
@@ -102,6 +104,11 @@ cudaError_t double_core::device_in_use(call & /*c*/, int ordinal, int *in_use) c
     const cudaError_t error = check_ordinal(ordinal);
     *in_use = error == cudaSuccess && devices_[static_cast<size_t>(ordinal)].in_use ? 1 : 0;
     return error;
+}
+
+cudaError_t double_core::has_context(call &c, int *has) const {
+    *has = c.thread.bound || !c.thread.pushed.empty() ? 1 : 0;
+    return driver_error();
 }
 
 int double_core::attribute(cudaDeviceAttr which) const {

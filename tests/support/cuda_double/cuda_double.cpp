@@ -88,9 +88,14 @@ uint64_t cuda_double::calls(cuda_call which) const {
     return core_->plan().count(which);
 }
 
-cudaError_t cuda_double::launch_function(cudaStream_t stream, std::function<void()> run, work_kind kind) {
+cudaError_t cuda_double::launch_function(cudaStream_t stream, std::function<void()> run, work_kind kind,
+                                         const std::vector<function_range> &ranges) {
+    std::vector<double_core::kernel_range> used;
+    for (const function_range &range : ranges) {
+        used.push_back({range.data, range.size_bytes, range.writes});
+    }
     return core_->call_of_user("launch_function", [&](double_core::call &c) {
-        return core_->launch(c, stream, "a function", {}, std::move(run), kind);
+        return core_->launch(c, stream, "a function", used, std::move(run), kind);
     });
 }
 

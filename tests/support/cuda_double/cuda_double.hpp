@@ -19,6 +19,12 @@ namespace ebb::test {
 
 class double_core;
 
+struct function_range {
+    const void *data = nullptr;
+    uint64_t size_bytes = 0;
+    bool writes = false;
+};
+
 class cuda_double {
 public:
     explicit cuda_double(const cuda_double_options &options = {});
@@ -48,8 +54,9 @@ public:
     [[nodiscard]] uint64_t calls() const;
     [[nodiscard]] uint64_t calls(cuda_call which) const;
 
-    // A kernel of the program's that is any function: on a real GPU there is none such.
-    cudaError_t launch_function(cudaStream_t stream, std::function<void()> run, work_kind kind = work_kind::may_stand);
+    // A kernel of the program's that is any function, on memory that it names: on a real GPU there is none such.
+    cudaError_t launch_function(cudaStream_t stream, std::function<void()> run, work_kind kind = work_kind::may_stand,
+                                const std::vector<function_range> &ranges = {});
     // Everything that is enqueued has run.
     void finish();
 

@@ -20,6 +20,7 @@ bool needs_context(cuda_call which) {
         case cuda_call::push_device:
         case cuda_call::pop_device:
         case cuda_call::device_in_use:
+        case cuda_call::has_context:
         case cuda_call::device_get_attribute:
         case cuda_call::device_get_name:
         case cuda_call::device_get_pci_bus_id:
@@ -94,6 +95,7 @@ std::optional<cudaError_t> double_core::before_call(call &c, bool context) {
                       fmt::format("device {} is current, and nobody uses it", c.thread.current()), cudaSuccess);
     }
     used.in_use = true;
+    c.thread.bound = c.thread.bound || c.thread.pushed.empty();
     const cudaError_t broken = used.life.error();
     return broken != cudaSuccess ? std::optional(broken) : std::nullopt;
 }

@@ -31,6 +31,7 @@ struct cuda_thread {
     uint64_t core = 0;        // of which double
     uint64_t number = 0;      // of the thread, for good
     int device = 0;           // of cudaSetDevice
+    bool bound = false;       // to that device's context
     std::vector<int> pushed;  // devices whose contexts were pushed over it
     cudaError_t last_error = cudaSuccess;
     cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
@@ -95,10 +96,10 @@ public:
         return is_of_driver(which) ? error : note_error(c, error);
     }
     template <class Body>
-    cudaError_t call_of_user(const char *name, const Body &body) {
+    cudaError_t call_of_user(const char *name, const Body &body, bool needs_context = true) {
         std::unique_lock lock(mutex_);
         call c{name, cuda_caller::user, this_thread(), lock};
-        std::optional<cudaError_t> refused = before_call(c, true);
+        std::optional<cudaError_t> refused = before_call(c, needs_context);
         return note_error(c, refused ? *refused : body(c));
     }
     // Neither counted nor refused.
@@ -110,6 +111,7 @@ public:
     cudaError_t push_device(call &c, int ordinal);
     cudaError_t pop_device(call &c);
     cudaError_t device_in_use(call &c, int ordinal, int *in_use) const;
+    cudaError_t has_context(call &c, int *has) const;
     cudaError_t device_get_attribute(call &c, int *value, cudaDeviceAttr which, int ordinal);
     cudaError_t check_ordinal(int ordinal) const;
     cudaError_t device_synchronize(call &c);

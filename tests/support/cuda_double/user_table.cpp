@@ -16,15 +16,26 @@ using call = double_core::call;
     current_cuda_double().call_of_user(       \
         #name, [&](call &c) { return current_cuda_double().core_function(c __VA_OPT__(, ) __VA_ARGS__); })
 
+// Those that bring no context to life, but for the device that is set.
 cudaError_t get_device(int *ordinal) {
-    return current_cuda_double().call_of_user("get_device", [&](call &c) {
-        *ordinal = c.thread.current();
-        return cudaSuccess;
-    });
+    return current_cuda_double().call_of_user(
+        "get_device",
+        [&](call &c) {
+            *ordinal = c.thread.current();
+            return cudaSuccess;
+        },
+        false);
 }
 cudaError_t set_device(int ordinal) {
-    return EBB_PASS_ON(set_device, set_device, ordinal);
+    return current_cuda_double().call_of_user(
+        "set_device", [&](call &c) { return current_cuda_double().set_device(c, ordinal); }, false);
 }
+cudaError_t thread_exchange_stream_capture_mode(cudaStreamCaptureMode *mode) {
+    return current_cuda_double().call_of_user(
+        "thread_exchange_stream_capture_mode", [&](call &c) { return double_core::exchange_capture_mode(c, mode); },
+        false);
+}
+
 cudaError_t device_synchronize() {
     return EBB_PASS_ON(device_synchronize, device_synchronize);
 }
@@ -100,9 +111,6 @@ cudaError_t stream_end_capture(cudaStream_t stream, cudaGraph_t *graph) {
 }
 cudaError_t stream_is_capturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
     return EBB_PASS_ON(stream_is_capturing, capture_info, stream, status, nullptr);
-}
-cudaError_t thread_exchange_stream_capture_mode(cudaStreamCaptureMode *mode) {
-    return EBB_PASS_ON(thread_exchange_stream_capture_mode, exchange_capture_mode, mode);
 }
 cudaError_t graph_instantiate(cudaGraphExec_t *exec, cudaGraph_t graph) {
     return EBB_PASS_ON(graph_instantiate, graph_instantiate, exec, graph);

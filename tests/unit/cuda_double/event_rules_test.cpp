@@ -193,28 +193,37 @@ TEST_F(cuda_rules_on_two_devices, current_device_is_left_alone) {
     broke(cuda_rule::current_device_is_left_alone);
 }
 
-TEST_F(cuda_rules_on_two_devices, no_context_comes_to_life) {
-    const cudaEvent_t of_first = event();
+TEST_F(cuda_rules_on_two_devices, a_device_is_in_use_once_it_is_set) {
     int in_use = 1;
     ok(api().device_in_use(1, &in_use));
     EXPECT_EQ(in_use, 0);
     ok(user().set_device(1));
-    ok(api().event_query(of_first));
-    broke(cuda_rule::no_context_comes_to_life);
     ok(api().device_in_use(1, &in_use));
     EXPECT_EQ(in_use, 1);
-    ok(api().event_query(of_first));
 }
 
-TEST_F(cuda_rules_on_two_devices, no_context_comes_to_life_where_one_is_pushed) {
-    const cudaEvent_t of_first = event();
-    int in_use = 1;
-    ok(user().set_device(1));
-    ok(api().push_device(0));
-    ok(api().event_query(of_first));
-    ok(api().pop_device());
-    ok(api().device_in_use(1, &in_use));
-    EXPECT_EQ(in_use, 0);
+// A thread that never said which device it means has the first one.
+TEST(cuda_contexts, no_context_comes_to_life) {
+    cuda_double_options options;
+    options.devices = 2;
+    checked_cuda cuda(options);
+    cudaEvent_t of_second = nullptr;
+    EXPECT_EQ(cuda.user().set_device(1), cudaSuccess);
+    EXPECT_EQ(cuda.user().event_create_with_flags(&of_second, cudaEventDisableTiming), cudaSuccess);
+    const auto in_use = [&](int ordinal) {
+        int answer = 0;
+        EXPECT_EQ(cuda.api().device_in_use(ordinal, &answer), cudaSuccess);
+        return answer != 0;
+    };
+    std::thread([&] {
+        EXPECT_EQ(cuda.api().push_device(1), cudaSuccess);
+        EXPECT_EQ(cuda.api().event_query(of_second), cudaSuccess);
+        EXPECT_EQ(cuda.api().pop_device(), cudaSuccess);
+        EXPECT_FALSE(in_use(0));
+        EXPECT_EQ(cuda.api().event_query(of_second), cudaSuccess);
+        EXPECT_TRUE(in_use(0));
+    }).join();
+    cuda.expect_misuse(cuda_rule::no_context_comes_to_life);
 }
 
 }  // namespace

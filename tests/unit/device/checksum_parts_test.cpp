@@ -23,7 +23,9 @@ std::vector<unsigned char> random_bytes(size_t size) {
 
 uint64_t word_of(const unsigned char *data, uint64_t size_bytes) {
     uint64_t word = 0;
-    std::memcpy(&word, data, size_bytes);
+    if (size_bytes != 0) {  // of nothing, there is no address
+        std::memcpy(&word, data, size_bytes);
+    }
     return word;
 }
 

@@ -154,10 +154,10 @@ std::vector<runtime_options> option_sets() {
     return sets;
 }
 
-class host_runs_ahead : public ::testing::TestWithParam<size_t> {};
+class host_runs_ahead : public on_every_machine_with<size_t> {};
 
 TEST_P(host_runs_ahead, changes_nothing) {
-    const scenario s = scenarios()[GetParam()];
+    const scenario s = scenarios()[parameter()];
     size_t number = 0;
     for (const runtime_options &core : option_sets()) {
         SCOPED_TRACE(std::string(s.name) + ", options " + std::to_string(number++));
@@ -181,15 +181,21 @@ TEST_P(host_runs_ahead, changes_nothing) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(all, host_runs_ahead, ::testing::Range(size_t{0}, scenarios().size()),
-                         [](const auto &at) { return std::string(scenarios()[at.param].name); });
+// On every machine, each scenario.
+const auto k_all =
+    ::testing::Combine(::testing::ValuesIn(machine_kinds()), ::testing::Range(size_t{0}, scenarios().size()));
+std::string case_name(const ::testing::TestParamInfo<std::tuple<machine_kind, size_t>> &at) {
+    return ::testing::PrintToString(std::get<0>(at.param)) + "_" + scenarios()[std::get<1>(at.param)].name;
+}
+
+INSTANTIATE_TEST_SUITE_P(on, host_runs_ahead, k_all, case_name);
 
 // After the recorded step no reload is on demand because of a missing save or fewer micro-batches, and what is
 // learned like a chain is prefetched like one.
-class learned : public ::testing::TestWithParam<size_t> {};
+class learned : public on_every_machine_with<size_t> {};
 
 TEST_P(learned, reloads_are_prefetched_or_forwarded) {
-    const scenario s = scenarios()[GetParam()];
+    const scenario s = scenarios()[parameter()];
     runtime_options core;
     core.device_budget_bytes = 24 * k_unit_bytes;
     rig r(rig_options(core, false));
@@ -207,8 +213,7 @@ TEST_P(learned, reloads_are_prefetched_or_forwarded) {
     EXPECT_EQ(r.stats().order_mismatches, 0U);
 }
 
-INSTANTIATE_TEST_SUITE_P(all, learned, ::testing::Range(size_t{0}, scenarios().size()),
-                         [](const auto &at) { return std::string(scenarios()[at.param].name); });
+INSTANTIATE_TEST_SUITE_P(on, learned, k_all, case_name);
 
 }  // namespace
 }  // namespace ebb::test
