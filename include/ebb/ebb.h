@@ -24,8 +24,9 @@
  * - Streams are 64-bit numbers: EBB_STREAM_DEFAULT, EBB_STREAM_LEGACY, EBB_STREAM_PER_THREAD, EBB_STREAM_CALLING_THREAD,
  *   or the device's own (a cudaStream_t's value; ebb_host_stream_create). Every call names its streams, none is
  *   remembered beyond the activation it was named for: the caller keeps a stream alive until that activation is
- *   released and, if it was released through ebb_drop or a DLPack deleter, until the next call. Ebb never destroys,
- *   synchronises or changes a caller's stream.
+ *   released and, if it was released through ebb_drop or a DLPack deleter, until the next call. It is idle when it is
+ *   destroyed: a stream that has the same number later is taken for the same one. Ebb never destroys, synchronises or changes
+ *   a caller's stream.
  * - EBB_STREAM_PER_THREAD is the stream of the thread that calls: it is for runtimes that one thread alone calls, and refused from
  *   another.
  * - EBB_STREAM_CALLING_THREAD is for callers that compute on the thread itself. As producer: the bytes are there. As

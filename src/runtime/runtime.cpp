@@ -190,6 +190,18 @@ status runtime::about(const char *argument, const status &why) {
     return {why.code(), fmt::format("{}: {}", argument, why.text())};
 }
 
+// What fails in the depths knows of streams and bytes; who reads it wants to know of which activation.
+status runtime::naming(const char *doing, name_table::node name, status s) const {
+    if (s.ok() || s.code() == code::recompute) {
+        return s;
+    }
+    const std::string path = names_.path(name);
+    if (s.text().find("'" + path) != std::string::npos) {
+        return s;
+    }
+    return {s.code(), fmt::format("{} of '{}': {}", doing, path, s.text())};
+}
+
 void runtime::remember_failure(status failure) {
     if (failure_.ok()) {
         failure_ = std::move(failure);

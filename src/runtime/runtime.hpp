@@ -219,6 +219,7 @@ private:
     struct lane_sample {
         bool taken = false;
         time_samples::sample_id id = 0;
+        name_table::node name = name_table::k_root;  // of the activation, where it is one's
     };
     struct decision {
         placement where = placement::keep;
@@ -242,6 +243,7 @@ private:
     // runtime_offload.cpp
     status check_request(const offload_request &request);
     void reset(activation &a, const offload_request &request);
+    status offload_named(const offload_request &request, offload_outcome &outcome);
     status take(index i, const offload_request &request, offload_outcome &outcome);
     void trace_recompute(index i, const offload_request &request);
     void untake(index i) noexcept;
@@ -269,6 +271,10 @@ private:
 
     // runtime_reload.cpp
     void ask_to_recompute(index i, bool claimed);
+    status reload_found(index i, stream_id consumer, reload_outcome &outcome);
+    status reload_found_into(index i, std::byte *data, uint64_t size_bytes, stream_id consumer);
+    status use_found(claim &held, stream_id stream);
+    status give_back_found(index c, stream_id last);
     status claim_bytes(index i, stream_id consumer, reload_outcome &outcome);
     void forward(index b);
     void hand_back(index b);
@@ -438,6 +444,8 @@ private:
     [[nodiscard]] std::string describe(const activation &a) const;
     [[nodiscard]] status stale(const char *what, uint64_t handle) const;
     [[nodiscard]] static status about(const char *argument, const status &why);
+    // The failure with what was being done to which activation, where it does not say so itself.
+    [[nodiscard]] status naming(const char *doing, name_table::node name, status s) const;
     status find_activation(uint64_t handle, index &i) const;
     // The calling thread is one; a failure names the argument.
     [[nodiscard]] status check_stream(stream_id stream, const char *argument) const;

@@ -74,7 +74,7 @@ runtime::lane_sample runtime::sample_collective(stream_id stream, uint32_t numbe
     what.step = step_number_;
     what.place = number;
     result<time_samples::sample_id> begun = samples_->begin(stream, what);
-    return begun.ok() ? lane_sample{true, begun.value()} : lane_sample{};
+    return begun.ok() ? lane_sample{true, begun.value(), name_table::k_root} : lane_sample{};
 }
 
 bool runtime::links_wanted() const noexcept {

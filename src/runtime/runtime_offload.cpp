@@ -33,6 +33,10 @@ status runtime::check_request(const offload_request &r) {
 }
 
 status runtime::offload(const offload_request &r, offload_outcome &outcome) {
+    return naming("offload", r.name, offload_named(r, outcome));
+}
+
+status runtime::offload_named(const offload_request &r, offload_outcome &outcome) {
     EBB_TRY(check_request(r));
     EBB_TRY(enter(r.producers, r.producer_count, r.home));
     if (!capturing()) {

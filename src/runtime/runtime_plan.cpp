@@ -195,7 +195,7 @@ void runtime::begin_span(stream_id stream) {
     what.kind = sample_kind::span;
     result<time_samples::sample_id> begun = samples_->begin(stream, what);
     span_begun_ = begun.ok();
-    span_ = begun.ok() ? lane_sample{true, begun.value()} : lane_sample{};
+    span_ = begun.ok() ? lane_sample{true, begun.value(), name_table::k_root} : lane_sample{};
 }
 
 void runtime::end_span() {

@@ -78,7 +78,7 @@ runtime::verdict runtime::prefetch(index i, uint32_t number) {
     }
     bool room = false;
     if (status s = make_slot(body, room, false); !s.ok()) {
-        remember_failure(std::move(s));
+        remember_failure(naming("prefetch", body.name, std::move(s)));
         return verdict::stop;
     }
     if (!room) {

@@ -181,7 +181,7 @@ void runtime::end_source(index i) {
 
 // The device refused to order the reuse of a source: its deleter runs at close, when everything is idle.
 void runtime::strand(activation &a, status why) {
-    remember_failure(std::move(why));
+    remember_failure(naming("give-up of the source", a.name, std::move(why)));
     a.source_held = false;
     if (a.deleter != nullptr) {
         stranded_.push_back({{}, {a.deleter, a.deleter_context, nullptr, 0, {}}});

@@ -11,6 +11,10 @@ namespace ebb {
 status runtime::reload(uint64_t handle, stream_id consumer, reload_outcome &outcome) {
     index i = 0;
     EBB_TRY(find_activation(handle, i));
+    return naming("reload", activations_[i].name, reload_found(i, consumer, outcome));
+}
+
+status runtime::reload_found(index i, stream_id consumer, reload_outcome &outcome) {
     EBB_TRY(check_stream(consumer, "consumer"));
     EBB_TRY(enter_reload(i, consumer));
     time_use(i, consumer);
@@ -315,6 +319,11 @@ bool runtime::drop_unclaimed() {
 status runtime::reload_into(uint64_t handle, void *data, uint64_t size_bytes, stream_id consumer) {
     index i = 0;
     EBB_TRY(find_activation(handle, i));
+    return naming("reload", activations_[i].name,
+                  reload_found_into(i, static_cast<std::byte *>(data), size_bytes, consumer));
+}
+
+status runtime::reload_found_into(index i, std::byte *data, uint64_t size_bytes, stream_id consumer) {
     EBB_TRY(check_stream(consumer, "consumer"));
     const activation &view = activations_[i];
     if (size_bytes != view.size_bytes) {
@@ -328,7 +337,7 @@ status runtime::reload_into(uint64_t handle, void *data, uint64_t size_bytes, st
         return status::recompute();
     }
     if (size_bytes != 0) {
-        EBB_TRY(copy_to_caller(i, static_cast<std::byte *>(data), consumer));
+        EBB_TRY(copy_to_caller(i, data, consumer));
     }
     match_use(i, false);
     settle();
@@ -515,7 +524,10 @@ status runtime::use(uint64_t handle, stream_id stream) {
     if (c == k_no_index) {
         return stale("claim", handle);
     }
-    claim &held = claims_[c];
+    return naming("use", activations_[claims_[c].activation].name, use_found(claims_[c], stream));
+}
+
+status runtime::use_found(claim &held, stream_id stream) {
     if (stream == k_calling_thread) {
         return {code::invalid_argument, "stream is the calling thread: use ebb_wait before reading on it"};
     }
@@ -548,6 +560,11 @@ status runtime::give_back(uint64_t handle, stream_id last) {
     if (c == k_no_index) {
         return stale("claim", handle);
     }
+    const name_table::node name = activations_[claims_[c].activation].name;
+    return naming("return", name, give_back_found(c, last));
+}
+
+status runtime::give_back_found(index c, stream_id last) {
     EBB_TRY(check_stream_to_mark(last, "last"));
     EBB_TRY(enter(last));
     EBB_TRY(end_claim(c, last));

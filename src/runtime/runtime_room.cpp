@@ -86,7 +86,7 @@ void runtime::give_up(index i) {
         sample_end(sample);
     }
     if (!waited.ok()) {
-        remember_failure(std::move(waited));
+        remember_failure(naming("give-up of the source", a.name, std::move(waited)));
         keep(a, keep_reason::copy_error);
         return;
     }
@@ -181,7 +181,7 @@ void runtime::give_back_memory(const staging::handed_back &memory, stream_id hom
         return;
     }
     if (status s = lines_.wait(home, behind); !s.ok()) {
-        remember_failure(std::move(s));
+        remember_failure(about("giving lent staging memory back", s));
         stranded_.push_back({{}, call});
         return;
     }
@@ -249,12 +249,12 @@ runtime::lane_sample runtime::sample_begin(stream_id stream, sample_kind kind, c
     what.step = step_number_;
     what.place = timer_->place();
     result<time_samples::sample_id> sample = samples_->begin(stream, what);
-    return sample.ok() ? lane_sample{true, sample.value()} : lane_sample{};
+    return sample.ok() ? lane_sample{true, sample.value(), a.name} : lane_sample{};
 }
 
 void runtime::sample_end(const lane_sample &sample) {
     if (sample.taken) {
-        remember(samples_->end(sample.id));
+        remember(naming("timing", sample.name, samples_->end(sample.id)));
     }
 }
 

@@ -104,6 +104,11 @@ inline status lanes::transfer::wait(ticket t) {
     }
     EBB_TRY(owner_->lines_.wait_line(lane_->timeline, t));
     waited[t.timeline] = t.sequence;
+    owner_->lines_.each_before(t, [&waited](ticket before) {
+        if (before.timeline < waited.size()) {
+            waited[before.timeline] = std::max(waited[before.timeline], uint64_t{before.sequence});
+        }
+    });
     return {};
 }
 

@@ -102,6 +102,7 @@ result<uint16_t> timelines::bind(stream_id stream, capture_id capture) {
     }
     lines_[index].stream = stream;
     lines_[index].capture = capture;
+    lines_[index].waits = {};
     if (capture == capture_id::none) {
         by_stream_.emplace(static_cast<uint64_t>(stream), index);
     }
@@ -111,10 +112,7 @@ result<uint16_t> timelines::bind(stream_id stream, capture_id capture) {
 
 // ---------------------------------------------------------------------------------------------- captures --
 
-result<capture_id> timelines::capture_of(stream_id stream) {
-    if (!captures_ || stream == k_calling_thread) {
-        return capture_id::none;
-    }
+result<capture_id> timelines::ask_capture_of(stream_id stream) {
     for (uint32_t i = 0; i < known_count_; ++i) {
         if (known_[i].stream == stream) {
             return known_[i].capture;
@@ -158,6 +156,43 @@ status timelines::wait_in(stream_id stream, capture_id capture, ticket t) {
     return {code::wrong_state,
             "a capture cannot come behind work outside of it that is still under way: synchronize the device before "
             "the capture begins"};
+}
+
+timelines::line *timelines::find(stream_id stream, capture_id capture) noexcept {
+    if (last_ < lines_.size() && lines_[last_].stream == stream && lines_[last_].capture == capture) {
+        return &lines_[last_];
+    }
+    const auto found = capture == capture_id::none ? by_stream_.find(static_cast<uint64_t>(stream)) : by_stream_.end();
+    return found == by_stream_.end() ? nullptr : &lines_[found->second];
+}
+
+// Where what it waits for of that timeline is noted: beside the same, else in place of the oldest.
+timelines::waited_for *timelines::wait_of(line &l, uint16_t timeline) noexcept {
+    waited_for *place = &l.waits[0];
+    for (waited_for &w : l.waits) {
+        if (!w.point.empty() && w.point.timeline == timeline) {
+            return &w;
+        }
+        if (w.from < place->from) {
+            place = &w;
+        }
+    }
+    return place;
+}
+
+// A stream that waits for a point of ours need not be told again, and brings what it waits for to whoever waits for it.
+status timelines::wait_for_other(stream_id stream, capture_id capture, ticket t) {
+    line *const waiting = lines_[t.timeline].owned ? find(stream, capture) : nullptr;
+    waited_for *const noted = waiting == nullptr ? nullptr : wait_of(*waiting, t.timeline);
+    const bool same = noted != nullptr && noted->point.timeline == t.timeline;
+    if (same && t.sequence <= noted->point.sequence) {
+        return {};
+    }
+    EBB_TRY(wait_in(stream, capture, t));
+    if (noted != nullptr && lines_[t.timeline].capture == capture) {
+        *noted = {t, waiting->issued + 1};
+    }
+    return {};
 }
 
 status timelines::join_capture(capture_id capture, stream_id into) {

@@ -11,6 +11,7 @@
 // point outside can be had from inside once it is done, and the other way round not at all.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
@@ -45,7 +46,9 @@ public:
     status wait(stream_id stream, const ticket_set &set);
 
     // Which capture the stream is part of. Asked of the device once for each call of ours.
-    result<capture_id> capture_of(stream_id stream);
+    result<capture_id> capture_of(stream_id stream) {
+        return captures_ && stream != k_calling_thread ? ask_capture_of(stream) : result<capture_id>(capture_id::none);
+    }
     void begin_call() noexcept { known_count_ = 0; }
     void open_capture(capture_id capture) { open_captures_.push_back(capture); }
     // Its points count as done. `into`, a stream of the capture, comes behind all of our own streams in it before.
@@ -72,6 +75,11 @@ public:
     // Polls the timeline of t alone.
     result<bool> done(ticket t);
 
+    // Points of our own streams that come before t, since its stream was made to wait for them before: whoever waits
+    // for t is behind them, too.
+    template <class Use>
+    void each_before(ticket t, const Use &use) const;
+
     // An event to block on outside of any lock: pinned so that it is not reused until unpin.
     struct pinned_event {
         event_id event{};
@@ -85,6 +93,12 @@ public:
     status synchronize_all();
 
 private:
+    // The latest point of one of our own streams that a stream waits for, and the first of its points behind that.
+    struct waited_for {
+        ticket point;
+        uint64_t from = 0;
+    };
+
     struct line {
         stream_id stream{};
         uint64_t issued = 0;     // sequence of the last point
@@ -93,6 +107,7 @@ private:
         capture_id capture = capture_id::none;
         std::vector<uint64_t> pinned;  // points that threads block on
         std::vector<event_id> ring;    // a power of two of them; the event of point s is event(s)
+        std::array<waited_for, 4> waits;
 
         [[nodiscard]] event_id &event(uint64_t sequence) noexcept { return ring[sequence & (ring.size() - 1)]; }
     };
@@ -103,11 +118,15 @@ private:
     };
     static constexpr uint32_t k_most_known = 8;
 
+    result<capture_id> ask_capture_of(stream_id stream);
     result<uint16_t> of(stream_id stream, capture_id capture);
     result<uint16_t> bind(stream_id stream, capture_id capture);
     bool reuse_idle_line(uint16_t &index);
     [[nodiscard]] bool is_open(capture_id capture) const noexcept;
     status wait_in(stream_id stream, capture_id capture, ticket t);
+    [[nodiscard]] line *find(stream_id stream, capture_id capture) noexcept;
+    [[nodiscard]] static waited_for *wait_of(line &l, uint16_t timeline) noexcept;
+    status wait_for_other(stream_id stream, capture_id capture, ticket t);
     [[nodiscard]] static ticket point(uint16_t index, uint64_t sequence) noexcept {
         ticket t;
         t.timeline = index;
@@ -165,23 +184,24 @@ inline status timelines::wait(stream_id stream, ticket t) {
     if (stream == k_calling_thread || known_done(t)) {
         return {};
     }
-    if (captures_) {
-        result<capture_id> capture = capture_of(stream);
-        return capture.ok() ? wait_in(stream, capture.value(), t) : capture.why();
-    }
-    line &l = lines_[t.timeline];
-    return l.stream == stream ? status() : device_.wait_event(stream, l.event(t.sequence));
+    const result<capture_id> capture = capture_of(stream);
+    return capture.ok() ? wait_for_other(stream, capture.value(), t) : capture.why();
 }
 
 inline status timelines::wait_line(uint16_t index, ticket t) {
     if (known_done(t)) {
         return {};
     }
-    if (captures_) {
-        return wait_in(lines_[index].stream, lines_[index].capture, t);
+    return wait_in(lines_[index].stream, lines_[index].capture, t);
+}
+
+template <class Use>
+void timelines::each_before(ticket t, const Use &use) const {
+    for (const waited_for &w : lines_[t.timeline].waits) {
+        if (!w.point.empty() && w.from <= t.sequence) {
+            use(w.point);
+        }
     }
-    return t.timeline == index ? status()
-                               : device_.wait_event(lines_[index].stream, lines_[t.timeline].event(t.sequence));
 }
 
 inline status timelines::wait(stream_id stream, const ticket_set &set) {

@@ -85,6 +85,12 @@ TEST_P(failed_cuda_calls, the_nth_alone) {
             // Of memory, what was wanted counts.
             EXPECT_THAT(failure, AnyOf(AllOf(HasSubstr("cudaErrorUnknown"), ContainsRegex("cu(da|Ctx)[A-Z]")),
                                        HasSubstr("bytes wanted")));
+            // Memory that is given back is nobody's any more, and of all streams is waited for all activations.
+            const bool for_one = *out.call == cuda_call::memcpy_async || *out.call == cuda_call::event_record ||
+                                 *out.call == cuda_call::stream_wait_event;
+            EXPECT_TRUE(!for_one || failure.find(" of '") != std::string::npos ||
+                        failure.find("back: ") != std::string::npos || failure.find(" for '") != std::string::npos)
+                << "of which activation? " << failure;
         }
     });
 }

@@ -97,6 +97,32 @@ TEST_F(lanes_test, a_lane_does_not_wait_again_for_what_it_is_behind) {
     EXPECT_EQ(device_.waits.back(), (stepped_device::wait{back.stream(), k_caller, 1})) << "another lane is not";
 }
 
+// A block that is used again was read by a reload that the producer's stream has waited for since.
+TEST_F(lanes_test, a_lane_is_behind_what_a_stream_it_waits_for_was_behind) {
+    lanes &one = with(1);
+    ticket before;
+    EXPECT_TRUE(lines_.mark(k_caller, before).ok());
+    ticket arrived;
+    EXPECT_TRUE(one.begin(copy_direction::h2d).finish(arrived).ok());
+    EXPECT_TRUE(lines_.wait(k_caller, arrived).ok());
+    ticket produced;
+    EXPECT_TRUE(lines_.mark(k_caller, produced).ok());
+    device_.waits.clear();
+    lanes::transfer out = one.begin(copy_direction::d2h);
+    EXPECT_TRUE(out.wait(before).ok());
+    EXPECT_TRUE(out.wait(produced).ok());
+    EXPECT_TRUE(out.wait(arrived).ok());
+    EXPECT_EQ(device_.waits,
+              (std::vector<stepped_device::wait>{{out.stream(), k_caller, 1}, {out.stream(), k_caller, 2}}));
+    // Not behind what the stream came to only later.
+    ticket later;
+    EXPECT_TRUE(one.begin(copy_direction::h2d).finish(later).ok());
+    EXPECT_TRUE(lines_.wait(k_caller, later).ok());
+    device_.waits.clear();
+    EXPECT_TRUE(out.wait(later).ok());
+    EXPECT_EQ(device_.waits.size(), 1U);
+}
+
 TEST_F(lanes_test, a_transfer_ends_with_a_point_of_its_lane) {
     lanes::transfer t = with(1).begin(copy_direction::d2h);
     ticket done;

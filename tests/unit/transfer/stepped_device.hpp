@@ -31,6 +31,7 @@ public:
     std::vector<piece> pieces;
     std::vector<stream_id> synchronized;
     bool refuse_records = false;
+    bool refuse_waits = false;
 
     // Everything up to that record of the stream is done.
     void reach(stream_id stream, uint64_t recorded) { reached_[stream] = recorded; }
@@ -44,6 +45,9 @@ public:
         return null_device::record_event(event, stream);
     }
     status wait_event(stream_id stream, event_id event) override {
+        if (refuse_waits) {
+            return {code::device_error, "wait refused"};
+        }
         const auto [on, number] = events_.at(event);
         waits.push_back({stream, on, number});
         return {};

@@ -62,6 +62,70 @@ TEST_F(timelines_test, nothing_is_enqueued_for_what_is_no_wait) {
     EXPECT_TRUE(device_.waits.empty());
 }
 
+TEST_F(timelines_test, a_stream_is_made_to_wait_once_for_a_point_of_ours) {
+    const uint16_t ours = lines_.own(k_b).value();
+    ticket early;
+    ticket late;
+    EXPECT_TRUE(lines_.mark_line(ours, early).ok());
+    EXPECT_TRUE(lines_.mark_line(ours, late).ok());
+    mark(k_a);  // or it is not known yet, and has nothing to remember that by
+    EXPECT_TRUE(lines_.wait(k_a, early).ok());
+    EXPECT_TRUE(lines_.wait(k_a, late).ok());
+    EXPECT_TRUE(lines_.wait(k_a, late).ok());
+    EXPECT_TRUE(lines_.wait(k_a, early).ok());
+    EXPECT_EQ(device_.waits, (std::vector<stepped_device::wait>{{k_a, k_b, 1}, {k_a, k_b, 2}}));
+}
+
+TEST_F(timelines_test, what_comes_before_a_point_is_what_its_stream_waited_for_by_then) {
+    const uint16_t ours = lines_.own(k_b).value();
+    const auto before = [this](ticket t) {
+        std::vector<uint64_t> sequences;
+        lines_.each_before(t, [&](ticket b) { sequences.push_back(b.sequence); });
+        return sequences;
+    };
+    const ticket first = mark(k_a);
+    ticket point;
+    EXPECT_TRUE(lines_.mark_line(ours, point).ok());
+    EXPECT_TRUE(lines_.wait(k_a, point).ok());
+    EXPECT_EQ(before(first), std::vector<uint64_t>{}) << "it was there before the wait";
+    const ticket second = mark(k_a);
+    EXPECT_EQ(before(second), std::vector<uint64_t>{1});
+    EXPECT_TRUE(lines_.mark_line(ours, point).ok());
+    EXPECT_TRUE(lines_.wait(k_a, point).ok());
+    EXPECT_EQ(before(second), std::vector<uint64_t>{}) << "of each stream of ours only the latest wait is known";
+    EXPECT_EQ(before(mark(k_a)), std::vector<uint64_t>{2});
+}
+
+TEST_F(timelines_test, of_more_of_our_streams_than_are_remembered_the_oldest_is_forgotten) {
+    mark(k_a);
+    std::vector<ticket> points(6);
+    for (uint64_t i = 0; i < points.size(); ++i) {
+        EXPECT_TRUE(lines_.mark_line(lines_.own(stream_id{200 + i}).value(), points[i]).ok());
+        EXPECT_TRUE(lines_.wait(k_a, points[i]).ok());
+        mark(k_a);
+    }
+    std::set<uint64_t> known;
+    lines_.each_before(mark(k_a), [&](ticket b) { known.insert(b.timeline); });
+    EXPECT_EQ(known,
+              (std::set<uint64_t>{points[2].timeline, points[3].timeline, points[4].timeline, points[5].timeline}));
+    EXPECT_TRUE(lines_.wait(k_a, points[0]).ok());
+    EXPECT_EQ(device_.waits.size(), 7U);
+}
+
+// A wait that the device refused orders nothing.
+TEST_F(timelines_test, a_refused_wait_is_not_remembered) {
+    const uint16_t ours = lines_.own(k_b).value();
+    mark(k_a);
+    ticket point;
+    EXPECT_TRUE(lines_.mark_line(ours, point).ok());
+    device_.refuse_waits = true;
+    EXPECT_EQ(lines_.wait(k_a, point).code(), code::device_error);
+    device_.refuse_waits = false;
+    lines_.each_before(mark(k_a), [](ticket) { ADD_FAILURE(); });
+    EXPECT_TRUE(lines_.wait(k_a, point).ok());
+    EXPECT_EQ(device_.waits.size(), 1U);
+}
+
 TEST_F(timelines_test, a_refused_record_gives_no_point) {
     const ticket before = mark(k_a);
     device_.refuse_records = true;
