@@ -1,0 +1,12 @@
+"""Activation offload for PyTorch.
+
+    with ebb.torch.offload():
+        loss = model(batch).loss
+    loss.backward()
+    print(ebb.torch.report())
+"""
+
+from ebb.torch._offload import offload
+from ebb.torch._session import close, report, statistics, step
+
+__all__ = ["close", "offload", "report", "statistics", "step"]

@@ -1,0 +1,81 @@
+"""What is asked of tensors, nodes and modules beside the common case."""
+
+import torch
+
+# Nodes that hand on their input's elements, as a view or in another type.
+_HANDING_ON = frozenset(
+    name + "Backward"
+    for name in (
+        "Alias AsStrided Detach Diagonal Expand Narrow Permute ReshapeAlias Select Slice Split SplitWithSizes Squeeze T "
+        "ToCopy Transpose Unbind Unflatten Unfold UnsafeSplit UnsafeView Unsqueeze View ViewAsComplex ViewAsReal"
+    ).split()
+)
+
+
+def hands_on(node_type) -> bool:
+    return node_type.__name__.rstrip("0123456789") in _HANDING_ON
+
+
+def is_of_parameter(node) -> bool:
+    """Whether views and casts alone lie between a leaf that takes a gradient and what the node made."""
+    while node is not None:
+        if type(node).__name__ == "AccumulateGrad":
+            return True
+        if not hands_on(type(node)):
+            return False
+        node = node.next_functions[0][0] if node.next_functions else None
+    return False
+
+
+class Held:
+    """A tensor that stays where it is, with the version that it had."""
+
+    __slots__ = ("tensor", "version")
+
+    def __init__(self, tensor, version):
+        self.tensor = tensor
+        self.version = version
+
+
+def hold(tensor) -> Held:
+    version = None if tensor.is_inference() else tensor._version
+    # What an operation made may be saved by that very operation: it must not hold the node that holds it.
+    return Held(tensor if tensor.is_leaf and tensor.requires_grad else tensor.detach(), version)
+
+
+def take_back(held: Held):
+    if held.version is not None and held.tensor._version != held.version:
+        raise RuntimeError(changed_text(held.tensor, None, held.tensor._version, held.version))
+    return held.tensor
+
+
+def changed_text(tensor, name, version: int, expected: int) -> str:
+    """Begins as PyTorch's own does."""
+    what = f"[{tensor.type()} {list(tensor.shape)}]" if tensor is not None else f"'{name}'"
+    return (
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"{what} is at version {version}; expected version {expected} instead. torch.autograd.set_detect_anomaly(True) "
+        "finds the operation whose gradient could not be computed."
+    )
+
+
+class ModuleNames:
+    """Names of a model's modules below the name of its class, and where its buffers are."""
+
+    def __init__(self, root: torch.nn.Module):
+        top = type(root).__name__
+        self._names = {id(module): f"{top}.{path}" if path else top for path, module in root.named_modules()}
+        self._with_buffers = [module for module in root.modules() if module._buffers]
+        self._buffers: set[int] = set()
+
+    def of(self, module) -> str:
+        name = self._names.get(id(module))
+        return name if name is not None else type(module).__name__
+
+    def look_at_buffers(self) -> None:
+        self._buffers = {
+            buffer.data_ptr() for module in self._with_buffers for buffer in module._buffers.values() if buffer is not None
+        }
+
+    def is_in_buffer(self, data: int) -> bool:
+        return data in self._buffers

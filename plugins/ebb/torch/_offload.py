@@ -1,0 +1,59 @@
+"""The context around a forward pass."""
+
+import torch
+
+from ebb.torch import _session
+
+
+class offload:
+    """Saved tensors of the forward passes inside are moved to host memory and back as Ebb decides.
+
+    policy: "auto" (default), "offload", "keep", or {pattern: value}, as {"*.mlp.up": "offload", "*": "auto"}; patterns
+        match names such as "GPT.layers.3.mlp.up": the class of the outermost module, the path of the module whose
+        forward returned the tensor, or the path of the one it was made in and the operation.
+    device_memory: bytes of device memory that kept and reloaded tensors may take; learned by default.
+    host_memory: cap of pinned host memory, in bytes; by default what the system's limits leave.
+    verify: compare checksums at each stage of a tensor's way.
+    floor: tensors of fewer bytes stay where they are; 1 MiB by default.
+
+    Gradients are those without it, bit for bit. The backward pass may run inside or outside. Contexts with the same
+    settings share one runtime per device. One object may be entered again, but not twice at once. Thread-safety: a
+    context acts on the thread that entered it, as PyTorch's saved-tensor hooks do.
+    """
+
+    def __init__(self, *, policy=None, device_memory=None, host_memory=None, verify=False, floor=None):
+        self._session = _session.of(
+            _session.Settings(
+                policy=policy if policy is None or isinstance(policy, str) else tuple(policy.items()),
+                device_memory=device_memory,
+                host_memory=host_memory,
+                verify=bool(verify),
+                floor=floor,
+            )
+        )
+        self._handles = None
+
+    def __enter__(self):
+        if self._handles is not None:
+            raise RuntimeError("ebb: this offload() is entered already: make another one")
+        session = self._session
+        # First what PyTorch may refuse: inside torch.func transforms, say.
+        torch._C._autograd._push_saved_tensors_default_hooks(session.hooks.pack, session.hooks.unpack)
+        try:
+            session.begin_forward()
+            self._handles = (
+                torch.nn.modules.module.register_module_forward_pre_hook(session.hooks.enter),
+                torch.nn.modules.module.register_module_forward_hook(session.hooks.leave, always_call=True),
+            )
+        except BaseException:
+            torch._C._autograd._pop_saved_tensors_default_hooks()
+            raise
+        return self
+
+    def __exit__(self, *raised):
+        handles, self._handles = self._handles, None
+        for handle in handles:
+            handle.remove()
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+        self._session.hooks.reset()
+        return False

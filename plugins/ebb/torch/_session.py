@@ -1,0 +1,197 @@
+"""What contexts with the same settings share: hooks, one runtime per device, steps; and what the hooks ask of Python."""
+
+import atexit
+import dataclasses
+import threading
+import warnings
+import weakref
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from ebb import _library, _torch_hooks
+from ebb.torch import _graph
+
+_CPU, _CUDA = 1, 2  # of DLPack
+_DEFAULT_FLOOR_BYTES = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    policy: str | tuple[tuple[str, str], ...] | None = None
+    device_memory: int | None = None
+    host_memory: int | None = None
+    verify: bool = False
+    floor: int | None = None
+    more: tuple[tuple[str, object], ...] = ()  # further fields of ebb_runtime_options, over those above
+
+    def options(self) -> dict:
+        """As ebb_runtime_options has them."""
+        given = {
+            "policy": self.policy if isinstance(self.policy, str) or self.policy is None
+            else ",".join(f"{pattern}={value}" for pattern, value in self.policy),
+            "device_budget_bytes": self.device_memory,
+            "host_bytes": self.host_memory,
+            "verify": _library.ON if self.verify else None,
+            "min_offload_bytes": self.floor,
+        }
+        return {name: value for name, value in given.items() if value is not None} | dict(self.more)
+
+
+class Session:
+    """Also what the hooks call `other`: the questions that are not asked often."""
+
+    def __init__(self, settings: Settings):
+        self._settings = settings
+        self._runtimes: dict[tuple[int, int], _library.Runtime] = {}
+        self._names: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self._of_pass: _graph.ModuleNames | None = None
+        self._refused: set[str] = set()
+        self._optimizer_seen = False
+        self.hooks = _torch_hooks.Hooks(
+            tensor_type=torch.Tensor,
+            parameter_type=torch.nn.Parameter,
+            other=self,
+            current_graph_task=torch._C._current_graph_task_id,
+            grad_enabled=torch.is_grad_enabled,
+            floor_bytes=settings.floor if settings.floor is not None else _DEFAULT_FLOOR_BYTES,
+        )
+
+    # ------------------------------------------------------------------------------------------------- steps --
+
+    def begin_forward(self) -> None:
+        self.hooks.reset()
+        if self._optimizer_seen:
+            return
+        for runtime in self._runtimes.values():
+            if runtime.statistics()["live_activations"] == 0:
+                runtime.step()
+
+    def end_step(self) -> None:
+        self._optimizer_seen = True
+        for runtime in self._runtimes.values():
+            runtime.step()
+
+    # ----------------------------------------------------------------------------------------------- devices --
+
+    def _add_place(self, device: torch.device) -> bool:
+        if device.type == "cpu":
+            place, options = (_CPU, 0), {"device": "host"}
+        elif device.type == "cuda":
+            place, options = (_CUDA, device.index), {"device": "cuda", "device_ordinal": device.index}
+        else:
+            if device.type not in self._refused:
+                self._refused.add(device.type)
+                warnings.warn(f"ebb: tensors on {device.type} stay where they are: Ebb moves those on cpu and cuda",
+                              stacklevel=2)
+            return False
+        runtime = _library.Runtime(**(options | self._settings.options()))
+        self._runtimes[place] = runtime
+        runtime.step()
+        self.hooks.add_place(*place, runtime.address, place[0] == _CPU)
+        return True
+
+    # ------------------------------------------------------------------------------------ asked by the hooks --
+
+    def pack_elsewhere(self, tensor):
+        return self.hooks.pack(tensor) if self._add_place(tensor.device) else _graph.hold(tensor)
+
+    def pack_odd(self, tensor):
+        return _graph.hold(tensor)
+
+    def pack_subclass(self, tensor):
+        return _graph.hold(tensor)
+
+    def unpack(self, held):
+        return _graph.take_back(held)
+
+    def stays(self, tensor, data: int, size_bytes: int) -> bool:
+        """Of a tensor that no operation is known to have made: a parameter, a buffer or a view of one."""
+        if tensor.requires_grad or (tensor._is_view() and isinstance(tensor._base, torch.nn.Parameter)):
+            return True
+        return self._of_pass is not None and self._of_pass.is_in_buffer(data)
+
+    def hands_on(self, node_type) -> bool:
+        return _graph.hands_on(node_type)
+
+    def is_of_parameter(self, node) -> bool:
+        return _graph.is_of_parameter(node)
+
+    def changed(self, packed, version: int):
+        raise RuntimeError(_graph.changed_text(packed.tensor, packed.name, version, packed.version))
+
+    def new_bytes(self, size_bytes: int, device_type: int, ordinal: int):
+        device = torch.device("cpu") if device_type == _CPU else torch.device("cuda", ordinal)
+        return torch.empty(size_bytes, dtype=torch.uint8, device=device)
+
+    def name_of_module(self, module, depth: int) -> str:
+        if depth == 0:
+            names = self._names.get(module)
+            if names is None:
+                names = self._names[module] = _graph.ModuleNames(module)
+            self._of_pass = names
+            names.look_at_buffers()
+        return self._of_pass.of(module)
+
+    # ------------------------------------------------------------------------------------------------ reports --
+
+    def statistics(self) -> dict:
+        return {_device_name(place): runtime.statistics() for place, runtime in self._runtimes.items()}
+
+    def report(self) -> str:
+        parts = [f"{_device_name(place)}\n{runtime.report()}" for place, runtime in self._runtimes.items()]
+        parts.append(f"saved tensors: {self.hooks.moved_count} given to Ebb, {self.hooks.passed_count} passed through\n")
+        return "\n".join(parts)
+
+    def close(self) -> None:
+        self.hooks.forget_places()
+        for runtime in self._runtimes.values():
+            runtime.close()
+        self._runtimes.clear()
+
+
+def _device_name(place: tuple[int, int]) -> str:
+    return "cpu" if place[0] == _CPU else f"cuda:{place[1]}"
+
+
+# ---------------------------------------------------------------------------------------------- of the process --
+
+_lock = threading.Lock()
+_sessions: dict[Settings, Session] = {}
+
+
+def of(settings: Settings) -> Session:
+    with _lock:
+        if settings not in _sessions:
+            _sessions[settings] = Session(settings)
+        return _sessions[settings]
+
+
+def step() -> None:
+    """Ends a step where no optimizer of PyTorch does: a training step is one update of the parameters."""
+    for session in list(_sessions.values()):
+        session.end_step()
+
+
+def statistics() -> dict:
+    """Counters by device, of the first settings used: names and units as in ebb_statistics (ebb/ebb.h)."""
+    for session in list(_sessions.values()):
+        return session.statistics()
+    return {}
+
+
+def report() -> str:
+    """What was moved, by name, and how much of it was hidden."""
+    return "\n".join(session.report() for session in list(_sessions.values()))
+
+
+def close() -> None:
+    """Ends all runtimes. Tensors that were saved and not taken back are lost; contexts may be entered afterwards."""
+    with _lock:
+        for session in _sessions.values():
+            session.close()
+        _sessions.clear()
+
+
+atexit.register(close)
+register_optimizer_step_post_hook(lambda optimizer, args, kwargs: step())

@@ -1,0 +1,934 @@
+/* What PyTorch calls at every tensor that it saves for backward (pack) and at every one that it takes back (unpack).
+ * Here is only what must be quick: the usual tensor, on a device that is known. Everything else is asked of `other`, an
+ * object of Python.
+ *
+ * All of it runs under the interpreter's lock, which is let go only while a thread blocks for a copy. Deleters of sources
+ * come from inside calls of Ebb, which may be such a blocking one: they take the lock themselves. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <structmember.h>
+
+#include "dlpack_table.h"
+#include "ebb/ebb.h"
+
+enum { k_most_places = 16, k_name_bytes = 256, k_most_depth = 64, k_most_dimensions = 16, k_alignment = 512 };
+
+static struct {
+    PyObject *grad_fn, *version, *detach, *untyped_storage, *cdata, *weak_ref, *free_weak_ref;
+} g_names;
+
+/* ------------------------------------------------------------------------------------------------------ types -- */
+
+/* A storage that activations of ours are, or were, in: while it is known its address is not another's, since a weak
+ * reference is held. */
+struct known_storage {
+    uintptr_t address;
+    uint64_t id;
+    uint64_t users;
+    PyObject *type;   /* of the storage, whose function frees the weak reference */
+    PyObject *handle; /* of the weak reference */
+};
+
+struct device_place {
+    struct dl_device device;
+    ebb_runtime *runtime; /* null: closed */
+    bool calling_thread;
+};
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *tensor_type, *parameter_type;
+    PyObject *other;          /* see docs of Hooks */
+    PyObject *current_graph_task;
+    PyObject *grad_enabled;
+    PyObject *names;          /* dict: what produced a tensor -> its name */
+    PyObject *forwarding;     /* dict: type of what produced a tensor -> whether it is a view or a cast */
+    const struct dl_exchange_table *table;
+    struct device_place *places[k_most_places];
+    int place_count;
+    uint64_t floor_bytes;
+    unsigned long thread;     /* whose forward passes have scopes */
+    PyObject *scopes[k_most_depth];
+    int depth;                /* may exceed k_most_depth: those have no scope of their own */
+    struct known_storage *storages; /* open addressing, a power of two */
+    size_t storage_capacity, storage_count;
+    uint64_t last_storage_id;
+    uint64_t passed_count, passed_bytes, moved_count, moved_bytes, changed_count;
+} Hooks;
+
+/* A source that Ebb holds until it is given up. */
+struct held_source {
+    PyObject *tensor;
+    uint64_t version;
+    struct packed *packed; /* null when that is gone */
+};
+
+/* How a tensor lies in the bytes that are moved. */
+struct layout {
+    struct dl_type type;
+    int32_t dimensions;
+    int64_t first_bytes; /* from the tensor's first element to the first byte that is moved: 0, or less */
+    uint64_t residue;    /* of that byte's address, modulo k_alignment */
+    int64_t shape[k_most_dimensions], strides[k_most_dimensions];
+};
+
+typedef struct packed {
+    PyObject_HEAD
+    Hooks *hooks;
+    struct device_place *place;
+    PyObject *tensor;   /* what is passed through; null for what is moved */
+    struct held_source *source; /* of what is moved, until it was given up */
+    uint64_t version;
+    ebb_activation activation;
+    uint64_t size_bytes;
+    struct layout layout;
+    PyObject *name;
+    uintptr_t storage;
+    uint64_t changed_to; /* the version when it was given up, if that was another */
+} Packed;
+
+static PyTypeObject g_packed_type;
+
+/* Ebb's last words as an exception: a runtime error, or a memory error where that is what it is. */
+static PyObject *raise_last_error(ebb_status status) {
+    const bool memory = status == EBB_OUT_OF_HOST_MEMORY || status == EBB_OUT_OF_DEVICE_MEMORY || status == EBB_NO_SLOT;
+    PyErr_Format(memory ? PyExc_MemoryError : PyExc_RuntimeError, "ebb: %s: %s", ebb_status_name(status),
+                 ebb_last_error());
+    return NULL;
+}
+
+static bool read_number(PyObject *object, PyObject *attribute, uint64_t *number) {
+    PyObject *value = PyObject_GetAttr(object, attribute);
+    if (value == NULL) {
+        return false;
+    }
+    *number = PyLong_AsUnsignedLongLongMask(value);
+    Py_DECREF(value);
+    return !PyErr_Occurred();
+}
+
+/* --------------------------------------------------------------------------------------------------- storages -- */
+
+static struct known_storage *find_storage(Hooks *h, uintptr_t address) {
+    if (h->storage_capacity == 0) {
+        return NULL;
+    }
+    const size_t mask = h->storage_capacity - 1;
+    for (size_t i = (address >> 4U) & mask;; i = (i + 1) & mask) {
+        if (h->storages[i].address == address || h->storages[i].address == 0) {
+            return &h->storages[i];
+        }
+    }
+}
+
+static bool grow_storages(Hooks *h) {
+    struct known_storage *old = h->storages;
+    const size_t old_capacity = h->storage_capacity;
+    const size_t capacity = old_capacity == 0 ? 256 : 2 * old_capacity;
+    struct known_storage *grown = PyMem_Calloc(capacity, sizeof *grown);
+    if (grown == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    h->storages = grown;
+    h->storage_capacity = capacity;
+    for (size_t i = 0; i < old_capacity; ++i) {
+        if (old[i].address != 0) {
+            *find_storage(h, old[i].address) = old[i];
+        }
+    }
+    PyMem_Free(old);
+    return true;
+}
+
+/* One user more of the tensor's storage; 0 with an exception when that cannot be had. */
+static uintptr_t use_storage(Hooks *h, PyObject *tensor, uint64_t *id) {
+    PyObject *storage = PyObject_CallMethodNoArgs(tensor, g_names.untyped_storage);
+    if (storage == NULL) {
+        return 0;
+    }
+    uint64_t address = 0;
+    struct known_storage *known = NULL;
+    if (!read_number(storage, g_names.cdata, &address) || address == 0 ||
+        (h->storage_count * 2 >= h->storage_capacity && !grow_storages(h))) {
+        goto failed;
+    }
+    known = find_storage(h, address);
+    if (known->address == 0) {
+        PyObject *handle = PyObject_CallMethodNoArgs(storage, g_names.weak_ref);
+        if (handle == NULL) {
+            goto failed;
+        }
+        known->address = address;
+        known->id = ++h->last_storage_id;
+        known->users = 0;
+        known->handle = handle;
+        known->type = Py_NewRef(Py_TYPE(storage));
+        ++h->storage_count;
+    }
+    ++known->users;
+    *id = known->id;
+    Py_DECREF(storage);
+    return address;
+failed:
+    Py_DECREF(storage);
+    if (!PyErr_Occurred()) {
+        PyErr_SetString(PyExc_RuntimeError, "the tensor's storage has no address");
+    }
+    return 0;
+}
+
+static void leave_storage(Hooks *h, uintptr_t address) {
+    struct known_storage *known = address == 0 ? NULL : find_storage(h, address);
+    if (known == NULL || known->address == 0 || --known->users != 0) {
+        return;
+    }
+    PyObject *handle = known->handle;
+    PyObject *type = known->type;
+    /* What stands behind it in its run moves up, so that no gap cuts a later one off. */
+    const size_t mask = h->storage_capacity - 1;
+    size_t gap = (size_t)(known - h->storages);
+    for (size_t i = (gap + 1) & mask; h->storages[i].address != 0; i = (i + 1) & mask) {
+        const size_t wanted = (h->storages[i].address >> 4U) & mask;
+        if (((i - wanted) & mask) >= ((i - gap) & mask)) {
+            h->storages[gap] = h->storages[i];
+            gap = i;
+        }
+    }
+    memset(&h->storages[gap], 0, sizeof h->storages[gap]);
+    --h->storage_count;
+    PyObject *freed = PyObject_CallMethodOneArg(type, g_names.free_weak_ref, handle);
+    if (freed == NULL) {
+        PyErr_WriteUnraisable(type);
+    }
+    Py_XDECREF(freed);
+    Py_DECREF(handle);
+    Py_DECREF(type);
+}
+
+/* ----------------------------------------------------------------------------------------------------- packed -- */
+
+static Packed *new_packed(Hooks *h) {
+    Packed *p = PyObject_New(Packed, &g_packed_type);
+    if (p != NULL) {
+        memset((char *)p + offsetof(Packed, hooks), 0, sizeof *p - offsetof(Packed, hooks));
+        p->hooks = (Hooks *)Py_NewRef(h);
+    }
+    return p;
+}
+
+static void packed_dealloc(Packed *p) {
+    if (p->source != NULL) {
+        p->source->packed = NULL;
+    }
+    if (p->activation != 0 && p->place->runtime != NULL && ebb_release(p->place->runtime, p->activation) != EBB_OK) {
+        PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "ebb: an activation was not released: %s", ebb_last_error());
+        if (PyErr_Occurred()) {
+            PyErr_WriteUnraisable(NULL);
+        }
+    }
+    leave_storage(p->hooks, p->storage);
+    Py_XDECREF(p->tensor);
+    Py_XDECREF(p->name);
+    Py_DECREF(p->hooks);
+    PyObject_Free(p);
+}
+
+static PyMemberDef g_packed_members[] = {
+    {"tensor", T_OBJECT, offsetof(Packed, tensor), READONLY, "What is passed through; None where it is moved."},
+    {"version", T_ULONGLONG, offsetof(Packed, version), READONLY, "The tensor's version when it was saved."},
+    {"activation", T_ULONGLONG, offsetof(Packed, activation), READONLY, "Ebb's handle; 0 where it is passed through."},
+    {"size_bytes", T_ULONGLONG, offsetof(Packed, size_bytes), READONLY, "Bytes that are moved."},
+    {"name", T_OBJECT, offsetof(Packed, name), READONLY, "The activation's name."},
+    {"changed_to", T_ULONGLONG, offsetof(Packed, changed_to), READONLY,
+     "The version when the source was given up, if it was another one; else 0."},
+    {NULL, 0, 0, 0, NULL}};
+
+static PyTypeObject g_packed_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ebb._torch_hooks.Packed",
+    .tp_basicsize = sizeof(Packed),
+    .tp_dealloc = (destructor)packed_dealloc,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_members = g_packed_members,
+    .tp_doc = "What PyTorch keeps in place of a saved tensor.",
+};
+
+/* Called by Ebb when the source's memory may be reused. A version that is another by now is remembered: the bytes may be
+ * those of before or of after. */
+static void give_up_source(void *context) {
+    struct held_source *source = context;
+    const PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    if (source->packed != NULL) {
+        uint64_t version = 0;
+        if (!read_number(source->tensor, g_names.version, &version)) {
+            PyErr_WriteUnraisable(source->tensor);
+        } else if (version != source->version) {
+            source->packed->changed_to = version;
+        }
+        source->packed->source = NULL;
+    }
+    Py_DECREF(source->tensor);
+    PyMem_Free(source);
+    PyErr_Restore(type, value, trace);
+    PyGILState_Release(state);
+}
+
+/* ------------------------------------------------------------------------------------------------------- pack -- */
+
+/* The bytes from its lowest element to its highest, and how it lies in them. False: it has too many dimensions, is of a
+ * type that is no whole number of bytes, or leaves more than half of those bytes out. */
+static bool read_layout(const struct dl_tensor *t, struct layout *l, uint64_t *size_bytes) {
+    const int64_t bits = (int64_t)t->type.bits * t->type.lanes;
+    if (t->dimensions > k_most_dimensions || bits % 8 != 0) {
+        return false;
+    }
+    int64_t low = 0;
+    int64_t high = 0;
+    int64_t elements = 1;
+    for (int32_t d = 0; d < t->dimensions; ++d) {
+        l->shape[d] = t->shape[d];
+        l->strides[d] = t->strides[d];
+        elements *= t->shape[d];
+        if (t->shape[d] > 0) {
+            const int64_t reach = (t->shape[d] - 1) * t->strides[d];
+            *(reach < 0 ? &low : &high) += reach;
+        }
+    }
+    const int64_t spanned = elements == 0 ? 0 : high - low + 1;
+    l->type = t->type;
+    l->dimensions = t->dimensions;
+    l->first_bytes = low * (bits / 8);
+    l->residue = (uintptr_t)((char *)t->data + t->byte_offset + l->first_bytes) % k_alignment;
+    *size_bytes = (uint64_t)(spanned * (bits / 8));
+    return spanned <= 2 * elements;
+}
+
+static struct device_place *find_place(const Hooks *h, struct dl_device device) {
+    for (int i = 0; i < h->place_count; ++i) {
+        if (h->places[i]->device.type == device.type && h->places[i]->device.id == device.id) {
+            return h->places[i];
+        }
+    }
+    return NULL;
+}
+
+static bool current_stream(const Hooks *h, const struct device_place *place, ebb_stream *stream) {
+    *stream = EBB_STREAM_CALLING_THREAD;
+    if (place->calling_thread) {
+        return true;
+    }
+    void *raw = NULL;
+    if (h->table->current_stream(place->device.type, place->device.id, &raw) != 0) {
+        return false;
+    }
+    *stream = raw == NULL ? EBB_STREAM_LEGACY : (ebb_stream)(uintptr_t)raw;
+    return true;
+}
+
+/* Passed through: kept as it is, and its version looked at when it is taken back. What an operation made may be saved by
+ * that very operation: it must not hold the node that holds it, so it is held detached. */
+static PyObject *pass(Hooks *h, PyObject *tensor, bool is_leaf) {
+    Packed *p = new_packed(h);
+    if (p == NULL) {
+        return NULL;
+    }
+    if (!read_number(tensor, g_names.version, &p->version)) {
+        PyErr_Clear(); /* of inference mode: there is none, and it cannot be changed */
+        p->version = UINT64_MAX;
+    }
+    p->tensor = is_leaf ? Py_NewRef(tensor) : PyObject_CallMethodNoArgs(tensor, g_names.detach);
+    if (p->tensor == NULL) {
+        Py_DECREF(p);
+        return NULL;
+    }
+    ++h->passed_count;
+    return (PyObject *)p;
+}
+
+/* Whether `producer` is one of those that hand on another tensor's elements: of a parameter's, nothing is moved. */
+static int hands_on(Hooks *h, PyObject *producer) {
+    PyObject *type = (PyObject *)Py_TYPE(producer);
+    PyObject *known = PyDict_GetItemWithError(h->forwarding, type);
+    if (known == NULL) {
+        if (PyErr_Occurred()) {
+            return -1;
+        }
+        PyObject *answer = PyObject_CallMethod(h->other, "hands_on", "O", type);
+        if (answer == NULL || PyDict_SetItem(h->forwarding, type, answer) != 0) {
+            Py_XDECREF(answer);
+            return -1;
+        }
+        known = answer;
+        Py_DECREF(answer);
+    }
+    return known == Py_True ? 1 : 0;
+}
+
+/* Of a producer "MulBackward0" in scope "decoder.up": "decoder.up.Mul". Module that returned it, if one did. */
+static PyObject *name_of(Hooks *h, PyObject *producer) {
+    if (producer != NULL && producer != Py_None) {
+        PyObject *name = PyDict_GetItemWithError(h->names, producer);
+        if (name != NULL || PyErr_Occurred()) {
+            return Py_XNewRef(name);
+        }
+    }
+    const char *what = "output";
+    int length = 6;
+    if (producer != NULL && producer != Py_None) {
+        what = Py_TYPE(producer)->tp_name;
+        const char *dot = strrchr(what, '.');
+        what = dot == NULL ? what : dot + 1;
+        const char *end = strstr(what, "Backward");
+        length = end == NULL ? (int)strlen(what) : (int)(end - what);
+    }
+    char text[k_name_bytes];
+    const int innermost = h->depth > k_most_depth ? k_most_depth : h->depth;
+    const char *scope = innermost == 0 ? NULL : PyUnicode_AsUTF8(h->scopes[innermost - 1]);
+    if (scope == NULL && PyErr_Occurred()) {
+        return NULL;
+    }
+    snprintf(text, sizeof text, "%s%s%.*s", scope == NULL ? "" : scope, scope == NULL || *scope == 0 ? "" : ".", length,
+             what);
+    return PyUnicode_FromString(text);
+}
+
+static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, PyObject *producer, void *data,
+                      uint64_t size_bytes, const struct layout *layout) {
+    ebb_stream stream = 0;
+    Packed *p = new_packed(h);
+    struct held_source *source = PyMem_Malloc(sizeof *source);
+    uint64_t id = 0;
+    ebb_offload_info info = {.struct_size = sizeof info};
+    if (p == NULL || source == NULL) {
+        PyMem_Free(source);
+        Py_XDECREF(p);
+        return PyErr_NoMemory();
+    }
+    source->tensor = PyObject_CallMethodNoArgs(tensor, g_names.detach); /* as in pass() */
+    source->packed = p;
+    p->place = place;
+    p->size_bytes = size_bytes;
+    p->layout = *layout;
+    if (source->tensor == NULL || !read_number(tensor, g_names.version, &p->version) ||
+        (p->name = name_of(h, producer)) == NULL || (p->storage = use_storage(h, tensor, &id)) == 0 ||
+        !current_stream(h, place, &stream)) {
+        goto failed;
+    }
+    source->version = p->version;
+    ebb_offload_args args = {
+        .struct_size = sizeof args,
+        .name = PyUnicode_AsUTF8(p->name),
+        .data = (char *)data + layout->first_bytes,
+        .size_bytes = size_bytes,
+        .producers = &stream,
+        .producer_count = 1,
+        .deleter = give_up_source,
+        .deleter_context = source,
+        .storage_id = id,
+        .storage_version = p->version,
+    };
+    if (args.name == NULL) {
+        goto failed;
+    }
+    p->source = source;
+    ebb_status status = ebb_offload(place->runtime, &args, &info);
+    if (status != EBB_OK) {
+        p->source = NULL;
+        raise_last_error(status);
+        goto failed;
+    }
+    p->activation = info.activation;
+    ++h->moved_count;
+    h->moved_bytes += size_bytes;
+    if (place->calling_thread) {
+        /* Sources that were given up are waited for here: nothing else would give their memory back. */
+        Py_BEGIN_ALLOW_THREADS;
+        status = ebb_wait_room(place->runtime);
+        Py_END_ALLOW_THREADS;
+        if (status != EBB_OK) {
+            Py_DECREF(p);
+            return raise_last_error(status);
+        }
+    }
+    return (PyObject *)p;
+failed:
+    Py_XDECREF(source->tensor);
+    PyMem_Free(source);
+    p->source = NULL;
+    Py_DECREF(p);
+    return NULL;
+}
+
+static PyObject *ask_other(Hooks *h, const char *method, PyObject *tensor) {
+    return PyObject_CallMethod(h->other, method, "O", tensor);
+}
+
+static PyObject *hooks_pack(Hooks *h, PyObject *tensor) {
+    if ((PyObject *)Py_TYPE(tensor) != h->tensor_type) {
+        if ((PyObject *)Py_TYPE(tensor) == h->parameter_type) {
+            return pass(h, tensor, true);
+        }
+        return ask_other(h, "pack_subclass", tensor);
+    }
+    struct dl_tensor view;
+    struct layout layout;
+    uint64_t size_bytes = 0;
+    if (h->table->view_object(tensor, &view) != 0) {
+        PyErr_Clear(); /* sparse, quantised, conjugate, on a device of no memory */
+        return ask_other(h, "pack_odd", tensor);
+    }
+    const bool readable = read_layout(&view, &layout, &size_bytes);
+    PyObject *producer = PyObject_GetAttr(tensor, g_names.grad_fn);
+    if (producer == NULL) {
+        return NULL;
+    }
+    PyObject *packed = NULL;
+    if (!readable || size_bytes < h->floor_bytes) {
+        packed = pass(h, tensor, false);
+        goto done;
+    }
+    struct device_place *place = find_place(h, view.device);
+    if (place == NULL) {
+        packed = ask_other(h, "pack_elsewhere", tensor);
+        goto done;
+    }
+    PyObject *task = PyObject_CallNoArgs(h->current_graph_task);
+    if (task == NULL) {
+        goto done;
+    }
+    const bool in_backward = PyLong_AsLong(task) != -1;
+    Py_DECREF(task);
+    if (in_backward || place->runtime == NULL) {
+        packed = pass(h, tensor, false);
+        goto done;
+    }
+    if (producer == Py_None) {
+        /* A parameter, a buffer, a view of one; data; or an operation's output. */
+        PyObject *stays = PyObject_CallMethod(h->other, "stays", "OKK", tensor, (unsigned long long)(uintptr_t)view.data,
+                                              (unsigned long long)size_bytes);
+        if (stays == NULL) {
+            goto done;
+        }
+        const bool kept = stays == Py_True;
+        Py_DECREF(stays);
+        if (kept) {
+            packed = pass(h, tensor, false);
+            goto done;
+        }
+    } else {
+        const int handed_on = hands_on(h, producer);
+        if (handed_on < 0) {
+            goto done;
+        }
+        if (handed_on == 1) {
+            PyObject *stays = ask_other(h, "is_of_parameter", producer);
+            if (stays == NULL) {
+                goto done;
+            }
+            const bool kept = stays == Py_True;
+            Py_DECREF(stays);
+            if (kept) {
+                packed = pass(h, tensor, false);
+                goto done;
+            }
+        }
+    }
+    packed = move(h, place, tensor, producer, (char *)view.data + view.byte_offset, size_bytes, &layout);
+done:
+    Py_DECREF(producer);
+    return packed;
+}
+
+/* ------------------------------------------------------------------------------------------------------ unpack -- */
+
+/* What a reload gave, as a tensor: a slot's memory until PyTorch frees it, or bytes of PyTorch's own. */
+struct reloaded {
+    struct DLManagedTensorVersioned managed;
+    int64_t shape[k_most_dimensions], strides[k_most_dimensions];
+    struct device_place *place;
+    ebb_claim claim; /* 0: none */
+    ebb_stream consumer;
+    PyObject *bytes; /* null: none */
+};
+
+/* On any thread, with or without the interpreter's lock. What reads the memory is on the consumer's stream by now. */
+static void end_reloaded(struct DLManagedTensorVersioned *managed) {
+    struct reloaded *r = managed->context;
+    if (r->claim != 0 && r->place->runtime != NULL) {
+        ebb_return(r->place->runtime, r->claim, r->consumer);
+    }
+    if (r->bytes != NULL) {
+        const PyGILState_STATE state = PyGILState_Ensure();
+        Py_DECREF(r->bytes);
+        PyGILState_Release(state);
+    }
+    free(r);
+}
+
+/* Takes claim and bytes. `data` is the first byte that was moved. */
+static PyObject *as_tensor(const Hooks *h, const Packed *p, void *data, ebb_claim claim, ebb_stream consumer,
+                           PyObject *bytes) {
+    struct reloaded *r = malloc(sizeof *r);
+    if (r == NULL) {
+        if (claim != 0) {
+            ebb_return(p->place->runtime, claim, consumer);
+        }
+        Py_XDECREF(bytes);
+        return PyErr_NoMemory();
+    }
+    const size_t sizes_bytes = (size_t)p->layout.dimensions * sizeof r->shape[0];
+    memcpy(r->shape, p->layout.shape, sizes_bytes);
+    memcpy(r->strides, p->layout.strides, sizes_bytes);
+    r->place = p->place;
+    r->claim = claim;
+    r->consumer = consumer;
+    r->bytes = bytes;
+    r->managed = (struct DLManagedTensorVersioned){
+        .version = {k_dl_major, 0},
+        .context = r,
+        .deleter = end_reloaded,
+        .tensor = {.data = (char *)data - p->layout.first_bytes,
+                   .device = p->place->device,
+                   .dimensions = p->layout.dimensions,
+                   .type = p->layout.type,
+                   .shape = r->shape,
+                   .strides = r->strides},
+    };
+    void *tensor = NULL;
+    return h->table->to_object(&r->managed, &tensor) == 0 ? tensor : NULL; /* taken either way */
+}
+
+/* Into memory of PyTorch's own: where it may be held for longer, and where there is no slot. As far from an aligned
+ * address as the source was: kernels are chosen by that, and results must not differ. */
+static PyObject *reload_copy(Hooks *h, Packed *p, ebb_stream consumer) {
+    PyObject *bytes =
+        PyObject_CallMethod(h->other, "new_bytes", "Kii", (unsigned long long)(p->size_bytes + k_alignment),
+                            (int)p->place->device.type, (int)p->place->device.id);
+    if (bytes == NULL) {
+        return NULL;
+    }
+    struct dl_tensor view;
+    if (h->table->view_object(bytes, &view) != 0) {
+        Py_DECREF(bytes);
+        return NULL;
+    }
+    char *data = (char *)view.data + view.byte_offset;
+    data += (p->layout.residue + k_alignment - (uintptr_t)data % k_alignment) % k_alignment;
+    const ebb_status status = ebb_reload_into(p->place->runtime, p->activation, data, p->size_bytes, consumer);
+    if (status != EBB_OK) {
+        Py_DECREF(bytes);
+        return raise_last_error(status);
+    }
+    return as_tensor(h, p, data, 0, consumer, bytes);
+}
+
+static PyObject *reload(Hooks *h, Packed *p) {
+    ebb_runtime *const runtime = p->place->runtime;
+    ebb_stream consumer = 0;
+    if (runtime == NULL) {
+        PyErr_Format(PyExc_RuntimeError, "ebb: %R cannot come back: its runtime was closed", p->name);
+        return NULL;
+    }
+    if (!current_stream(h, p->place, &consumer)) {
+        return NULL;
+    }
+    PyObject *enabled = PyObject_CallNoArgs(h->grad_enabled);
+    if (enabled == NULL) {
+        return NULL;
+    }
+    const bool may_live_on = enabled == Py_True;
+    Py_DECREF(enabled);
+    ebb_reload_info info = {.struct_size = sizeof info};
+    const ebb_status status = may_live_on ? EBB_NO_SLOT : ebb_reload(runtime, p->activation, consumer, &info);
+    if (status != EBB_OK && status != EBB_NO_SLOT) {
+        return raise_last_error(status);
+    }
+    PyObject *tensor =
+        status == EBB_OK ? as_tensor(h, p, info.data, info.claim, consumer, NULL) : reload_copy(h, p, consumer);
+    if (tensor != NULL && p->place->calling_thread) {
+        ebb_status arrived;
+        Py_BEGIN_ALLOW_THREADS;
+        arrived = ebb_wait(runtime, p->activation);
+        Py_END_ALLOW_THREADS;
+        if (arrived != EBB_OK) {
+            Py_DECREF(tensor);
+            return raise_last_error(arrived);
+        }
+    }
+    return tensor;
+}
+
+static PyObject *hooks_unpack(Hooks *h, PyObject *object) {
+    if (Py_TYPE(object) != &g_packed_type) {
+        return ask_other(h, "unpack", object);
+    }
+    Packed *p = (Packed *)object;
+    uint64_t now = p->version;
+    if (p->tensor != NULL || p->source != NULL) {
+        PyObject *held = p->tensor != NULL ? p->tensor : p->source->tensor;
+        if (p->version != UINT64_MAX && !read_number(held, g_names.version, &now)) {
+            return NULL;
+        }
+    } else if (p->changed_to != 0) {
+        now = p->changed_to;
+    }
+    if (now != p->version) {
+        ++h->changed_count;
+        return PyObject_CallMethod(h->other, "changed", "OK", p, (unsigned long long)now);
+    }
+    return p->tensor != NULL ? Py_NewRef(p->tensor) : reload(h, p);
+}
+
+/* ------------------------------------------------------------------------------------------------------ scopes -- */
+
+/* Before a module's forward: module, args. */
+static PyObject *hooks_enter(Hooks *h, PyObject *const *args, Py_ssize_t count) {
+    if (count < 1) {
+        PyErr_SetString(PyExc_TypeError, "enter(module, args)");
+        return NULL;
+    }
+    if (PyThread_get_thread_ident() != h->thread) {
+        Py_RETURN_NONE;
+    }
+    PyObject *name = PyObject_CallMethod(h->other, "name_of_module", "Oi", args[0], h->depth);
+    if (name == NULL) {
+        return NULL;
+    }
+    if (h->depth < k_most_depth) {
+        h->scopes[h->depth] = name;
+    } else {
+        Py_DECREF(name);
+    }
+    ++h->depth;
+    Py_RETURN_NONE;
+}
+
+static bool name_output(Hooks *h, PyObject *output, PyObject *name) {
+    if ((PyObject *)Py_TYPE(output) == h->tensor_type) {
+        PyObject *producer = PyObject_GetAttr(output, g_names.grad_fn);
+        const bool fine = producer != NULL &&
+                          (producer == Py_None || PyDict_SetDefault(h->names, producer, name) != NULL);
+        Py_XDECREF(producer);
+        return fine;
+    }
+    if (PyTuple_Check(output) || PyList_Check(output)) {
+        const Py_ssize_t size = PySequence_Fast_GET_SIZE(output);
+        for (Py_ssize_t i = 0; i < size; ++i) {
+            if (!name_output(h, PySequence_Fast_GET_ITEM(output, i), name)) {
+                return false;
+            }
+        }
+    } else if (PyDict_Check(output)) {
+        PyObject *key, *value;
+        Py_ssize_t at = 0;
+        while (PyDict_Next(output, &at, &key, &value)) {
+            if (!name_output(h, value, name)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* After it, also where it raised: module, args, output (None then). */
+static PyObject *hooks_leave(Hooks *h, PyObject *const *args, Py_ssize_t count) {
+    if (count < 3) {
+        PyErr_SetString(PyExc_TypeError, "leave(module, args, output)");
+        return NULL;
+    }
+    if (PyThread_get_thread_ident() != h->thread || h->depth == 0) {
+        Py_RETURN_NONE;
+    }
+    --h->depth;
+    if (h->depth < k_most_depth) {
+        PyObject *name = h->scopes[h->depth];
+        h->scopes[h->depth] = NULL;
+        const bool fine = PyUnicode_GET_LENGTH(name) == 0 || name_output(h, args[2], name);
+        Py_DECREF(name);
+        if (!fine) {
+            return NULL;
+        }
+    }
+    Py_RETURN_NONE;
+}
+
+/* A forward pass begins or is over: scopes of one that was left by an exception are gone, and nodes are let go. */
+static PyObject *hooks_reset(Hooks *h, PyObject *Py_UNUSED(unused)) {
+    while (h->depth > 0) {
+        --h->depth;
+        if (h->depth < k_most_depth) {
+            Py_CLEAR(h->scopes[h->depth]);
+        }
+    }
+    h->thread = PyThread_get_thread_ident();
+    PyDict_Clear(h->names);
+    Py_RETURN_NONE;
+}
+
+/* ------------------------------------------------------------------------------------------------------- hooks -- */
+
+static PyObject *hooks_add_place(Hooks *h, PyObject *args) {
+    int type = 0;
+    int id = 0;
+    unsigned long long runtime = 0;
+    int calling_thread = 0;
+    if (!PyArg_ParseTuple(args, "iiKp", &type, &id, &runtime, &calling_thread)) {
+        return NULL;
+    }
+    struct device_place *place = h->place_count == k_most_places ? NULL : PyMem_RawCalloc(1, sizeof *place);
+    if (place == NULL) {
+        PyErr_Format(PyExc_RuntimeError, "ebb: more than %d devices in one process", (int)k_most_places);
+        return NULL;
+    }
+    place->device = (struct dl_device){type, id};
+    place->runtime = (ebb_runtime *)(uintptr_t)runtime;
+    place->calling_thread = calling_thread != 0;
+    h->places[h->place_count++] = place; /* for good: tensors that are still out name it */
+    Py_RETURN_NONE;
+}
+
+/* The runtimes are about to be closed. */
+static PyObject *hooks_forget_places(Hooks *h, PyObject *Py_UNUSED(unused)) {
+    for (int i = 0; i < h->place_count; ++i) {
+        h->places[i]->runtime = NULL;
+    }
+    h->place_count = 0;
+    Py_RETURN_NONE;
+}
+
+static int hooks_init(Hooks *h, PyObject *args, PyObject *keywords) {
+    static char *names[] = {"tensor_type", "parameter_type", "other", "current_graph_task", "grad_enabled",
+                            "floor_bytes", NULL};
+    unsigned long long floor_bytes = 0;
+    PyObject *tensor_type, *parameter_type, *other, *task, *enabled;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOOOOK", names, &tensor_type, &parameter_type, &other, &task,
+                                     &enabled, &floor_bytes)) {
+        return -1;
+    }
+    PyObject *capsule = PyObject_GetAttrString(tensor_type, "__dlpack_c_exchange_api__");
+    if (capsule == NULL) {
+        return -1;
+    }
+    const struct dl_exchange_table *table = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    Py_DECREF(capsule);
+    while (table != NULL && table->version.major > k_dl_major) {
+        table = table->older;
+    }
+    if (table == NULL) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_RuntimeError, "ebb: this PyTorch publishes no DLPack table of version 1");
+        }
+        return -1;
+    }
+    h->table = table;
+    h->tensor_type = Py_NewRef(tensor_type);
+    h->parameter_type = Py_NewRef(parameter_type);
+    h->other = Py_NewRef(other);
+    h->current_graph_task = Py_NewRef(task);
+    h->grad_enabled = Py_NewRef(enabled);
+    h->floor_bytes = floor_bytes;
+    h->names = PyDict_New();
+    h->forwarding = PyDict_New();
+    h->thread = PyThread_get_thread_ident();
+    return h->names != NULL && h->forwarding != NULL ? 0 : -1;
+}
+
+static int hooks_traverse(Hooks *h, visitproc visit, void *arg) {
+    Py_VISIT(h->other);
+    Py_VISIT(h->names);
+    Py_VISIT(h->forwarding);
+    return 0;
+}
+
+static int hooks_clear(Hooks *h) {
+    Py_CLEAR(h->other);
+    Py_CLEAR(h->names);
+    Py_CLEAR(h->forwarding);
+    return 0;
+}
+
+static void hooks_dealloc(Hooks *h) {
+    PyObject_GC_UnTrack(h);
+    hooks_clear(h);
+    Py_XDECREF(h->tensor_type);
+    Py_XDECREF(h->parameter_type);
+    Py_XDECREF(h->current_graph_task);
+    Py_XDECREF(h->grad_enabled);
+    PyMem_Free(h->storages);
+    Py_TYPE(h)->tp_free((PyObject *)h);
+}
+
+static PyMethodDef g_hooks_methods[] = {
+    {"pack", (PyCFunction)hooks_pack, METH_O, "The saved tensor's stand-in."},
+    {"unpack", (PyCFunction)hooks_unpack, METH_O, "The tensor that it stands for."},
+    {"enter", (PyCFunction)(void (*)(void))hooks_enter, METH_FASTCALL, "Before a module's forward."},
+    {"leave", (PyCFunction)(void (*)(void))hooks_leave, METH_FASTCALL, "After it."},
+    {"reset", (PyCFunction)hooks_reset, METH_NOARGS, "A forward pass begins, or is over, on the calling thread."},
+    {"add_place", (PyCFunction)hooks_add_place, METH_VARARGS,
+     "add_place(type, id, runtime, calling_thread): the runtime that serves a device."},
+    {"forget_places", (PyCFunction)hooks_forget_places, METH_NOARGS, "The runtimes are about to be closed."},
+    {NULL, NULL, 0, NULL}};
+
+static PyMemberDef g_hooks_members[] = {
+    {"passed_count", T_ULONGLONG, offsetof(Hooks, passed_count), READONLY, "Tensors that were passed through."},
+    {"moved_count", T_ULONGLONG, offsetof(Hooks, moved_count), READONLY, "Tensors that Ebb was given."},
+    {"moved_bytes", T_ULONGLONG, offsetof(Hooks, moved_bytes), READONLY, "Their bytes."},
+    {"changed_count", T_ULONGLONG, offsetof(Hooks, changed_count), READONLY,
+     "Tensors that were changed in place before backward took them back."},
+    {NULL, 0, 0, 0, NULL}};
+
+static PyTypeObject g_hooks_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ebb._torch_hooks.Hooks",
+    .tp_basicsize = sizeof(Hooks),
+    .tp_dealloc = (destructor)hooks_dealloc,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_traverse = (traverseproc)hooks_traverse,
+    .tp_clear = (inquiry)hooks_clear,
+    .tp_methods = g_hooks_methods,
+    .tp_members = g_hooks_members,
+    .tp_init = (initproc)hooks_init,
+    .tp_new = PyType_GenericNew,
+    .tp_doc = "The two hooks for saved tensors, and those for modules. `other` answers what is not asked often:\n"
+              "pack_subclass(t), pack_odd(t), pack_elsewhere(t): a stand-in for what is no plain tensor, has no memory to\n"
+              "name, or is on a device that has no place yet; unpack(p) of such a stand-in;\n"
+              "stays(t, data, bytes), is_of_parameter(node), hands_on(node type): what is never moved;\n"
+              "new_bytes(size, device type, device id): memory for a reload without a slot;\n"
+              "changed(p, version): raises PyTorch's error; name_of_module(module, depth): its name.",
+};
+
+static struct PyModuleDef g_module = {
+    PyModuleDef_HEAD_INIT, .m_name = "ebb._torch_hooks", .m_doc = "Hooks for PyTorch's saved tensors.", .m_size = -1};
+
+PyMODINIT_FUNC PyInit__torch_hooks(void) {
+    static const struct {
+        PyObject **name;
+        const char *text;
+    } k_names[] = {
+        {&g_names.grad_fn, "grad_fn"},           {&g_names.version, "_version"},   {&g_names.detach, "detach"},
+        {&g_names.untyped_storage, "untyped_storage"}, {&g_names.cdata, "_cdata"}, {&g_names.weak_ref, "_weak_ref"},
+        {&g_names.free_weak_ref, "_free_weak_ref"},
+    };
+    for (size_t i = 0; i < sizeof k_names / sizeof k_names[0]; ++i) {
+        *k_names[i].name = PyUnicode_InternFromString(k_names[i].text);
+        if (*k_names[i].name == NULL) {
+            return NULL;
+        }
+    }
+    if (PyType_Ready(&g_packed_type) != 0 || PyType_Ready(&g_hooks_type) != 0) {
+        return NULL;
+    }
+    PyObject *module = PyModule_Create(&g_module);
+    if (module == NULL || PyModule_AddObjectRef(module, "Hooks", (PyObject *)&g_hooks_type) != 0 ||
+        PyModule_AddObjectRef(module, "Packed", (PyObject *)&g_packed_type) != 0) {
+        Py_XDECREF(module);
+        return NULL;
+    }
+    return module;
+}
