@@ -58,6 +58,12 @@ status runtime::claim_bytes(index i, stream_id consumer, reload_outcome &outcome
         }
         // The source itself: the consumer must see what the producers wrote.
         EBB_TRY(lines_.wait(consumer, body.produced));
+        if (verifier_ != nullptr && !body.d2h.empty()) {
+            // A consumer may overwrite what it was handed: not before the copy under way has read it, whose sums
+            // would not agree.
+            EBB_TRY(lines_.wait(consumer, body.d2h));
+            EBB_TRY(lines_.add(body.arrivals, body.d2h));
+        }
         data = body.data;
     } else {
         EBB_TRY(ensure_slot(b, consumer));

@@ -544,6 +544,32 @@ TEST_P(wrong_numbers, W8_a_change_in_place_before_the_copy_ends_is_detected) {
     s.release(x);
 }
 
+// Backward passes write into what they saved.
+TEST_P(wrong_numbers, W8_no_alarm_when_the_consumer_overwrites_what_it_was_handed) {
+    runtime_options core = sources_stay();
+    core.verify = true;
+    session s(core);
+    const ebb_stream compute = s.stream();
+    const ebb_stream consumer = s.stream();
+    s.hold(copy_direction::d2h);
+    const session::saved x = s.save(compute, "workspace");
+    const ebb_reload_info back = s.reload(x, consumer);
+    ASSERT_EQ(back.data, x.data);
+    std::atomic<bool> overwritten{false};
+    s.launch(consumer, [data = x.data, &overwritten] {
+        std::memset(data, 0xFF, k_unit_bytes);
+        overwritten = true;
+    });
+    s.sync(compute);
+    EXPECT_FALSE(overwritten);
+    s.let_go(copy_direction::d2h);
+    s.drain();
+    EXPECT_TRUE(overwritten);
+    EBB_EXPECT_OK(ebb_return(s.runtime(), back.claim, consumer));
+    s.release(x);
+    EBB_EXPECT_OK(ebb_progress(s.runtime()));
+}
+
 TEST_P(wrong_numbers, W8_no_alarm_when_it_is_changed_after_the_copy) {
     runtime_options core = sources_stay();
     core.verify = true;
