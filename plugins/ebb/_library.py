@@ -11,14 +11,9 @@ class EbbError(RuntimeError):
     """A call of Ebb failed; the text says which, of what, how much, and what to do."""
 
 
-def _file() -> pathlib.Path:
-    found = sorted(_FOLDER.glob("libebb.so*"))
-    if not found:
-        raise ImportError(f"ebb: libebb.so is not in {_FOLDER}: install the package with pip install ./plugins")
-    return found[-1]
-
-
-FILE = _file()
+FILE = _FOLDER / "libebb.so"
+if not FILE.exists():
+    raise ImportError(f"ebb: {FILE} is missing: install the package with pip install ./plugins")
 _lib = ctypes.CDLL(os.fspath(FILE))
 
 OFF, ON = 1, 2

@@ -16,7 +16,8 @@
 #include "dlpack_table.h"
 #include "ebb/ebb.h"
 
-enum { k_most_places = 16, k_name_bytes = 256, k_most_depth = 64, k_most_dimensions = 16, k_alignment = 512 };
+enum { k_most_places = 16, k_name_bytes = 256, k_most_depth = 64, k_most_dimensions = 16, k_alignment = 512,
+       k_cached_names = 256, k_wait_bytes = 4 << 20 };
 
 static struct {
     PyObject *grad_fn, *version, *detach, *untyped_storage, *cdata, *weak_ref, *free_weak_ref;
@@ -24,13 +25,13 @@ static struct {
 
 /* ------------------------------------------------------------------------------------------------------ types -- */
 
-/* A storage that activations of ours are, or were, in: while it is known its address is not another's, since a weak
- * reference is held. */
+/* A storage that activations of ours are, or were, in. While it is known its address is not another's: their sources hold
+ * it, and from when one of them was given up, a weak reference. */
 struct known_storage {
     uintptr_t address;
     uint64_t id;
     uint64_t users;
-    PyObject *type;   /* of the storage, whose function frees the weak reference */
+    PyObject *type;   /* of the storage, whose function frees the weak reference; null: none is held yet */
     PyObject *handle; /* of the weak reference */
 };
 
@@ -38,6 +39,12 @@ struct device_place {
     struct dl_device device;
     ebb_runtime *runtime; /* null: closed */
     bool calling_thread;
+    bool verify;
+    uint64_t unwaited_bytes; /* moved since sources that were given up were waited for */
+};
+
+struct cached_name {
+    PyObject *scope, *producer_type, *name;
 };
 
 typedef struct {
@@ -55,6 +62,7 @@ typedef struct {
     unsigned long thread;     /* whose forward passes have scopes */
     PyObject *scopes[k_most_depth];
     int depth;                /* may exceed k_most_depth: those have no scope of their own */
+    struct cached_name cached_names[k_cached_names];
     struct known_storage *storages; /* open addressing, a power of two */
     size_t storage_capacity, storage_count;
     uint64_t last_storage_id;
@@ -86,10 +94,11 @@ typedef struct packed {
     uint64_t version;
     ebb_activation activation;
     uint64_t size_bytes;
-    struct layout layout;
+    const char *data;   /* where the bytes were */
     PyObject *name;
     uintptr_t storage;
     uint64_t changed_to; /* the version when it was given up, if that was another */
+    struct layout layout; /* last: of what is passed through there is none */
 } Packed;
 
 static PyTypeObject g_packed_type;
@@ -160,15 +169,7 @@ static uintptr_t use_storage(Hooks *h, PyObject *tensor, uint64_t *id) {
     }
     known = find_storage(h, address);
     if (known->address == 0) {
-        PyObject *handle = PyObject_CallMethodNoArgs(storage, g_names.weak_ref);
-        if (handle == NULL) {
-            goto failed;
-        }
-        known->address = address;
-        known->id = ++h->last_storage_id;
-        known->users = 0;
-        known->handle = handle;
-        known->type = Py_NewRef(Py_TYPE(storage));
+        *known = (struct known_storage){.address = address, .id = ++h->last_storage_id};
         ++h->storage_count;
     }
     ++known->users;
@@ -181,6 +182,23 @@ failed:
         PyErr_SetString(PyExc_RuntimeError, "the tensor's storage has no address");
     }
     return 0;
+}
+
+/* Before the source in it goes, while others may still name the storage. */
+static bool hold_weakly(Hooks *h, uintptr_t address, PyObject *tensor) {
+    struct known_storage *known = find_storage(h, address);
+    if (known->type != NULL) {
+        return true;
+    }
+    PyObject *storage = PyObject_CallMethodNoArgs(tensor, g_names.untyped_storage);
+    PyObject *handle = storage == NULL ? NULL : PyObject_CallMethodNoArgs(storage, g_names.weak_ref);
+    if (handle != NULL) {
+        known = find_storage(h, address); /* a call of Python's may have moved it */
+        known->handle = handle;
+        known->type = Py_NewRef(Py_TYPE(storage));
+    }
+    Py_XDECREF(storage);
+    return handle != NULL;
 }
 
 static void leave_storage(Hooks *h, uintptr_t address) {
@@ -202,6 +220,9 @@ static void leave_storage(Hooks *h, uintptr_t address) {
     }
     memset(&h->storages[gap], 0, sizeof h->storages[gap]);
     --h->storage_count;
+    if (type == NULL) {
+        return;
+    }
     PyObject *freed = PyObject_CallMethodOneArg(type, g_names.free_weak_ref, handle);
     if (freed == NULL) {
         PyErr_WriteUnraisable(type);
@@ -216,7 +237,7 @@ static void leave_storage(Hooks *h, uintptr_t address) {
 static Packed *new_packed(Hooks *h) {
     Packed *p = PyObject_New(Packed, &g_packed_type);
     if (p != NULL) {
-        memset((char *)p + offsetof(Packed, hooks), 0, sizeof *p - offsetof(Packed, hooks));
+        memset((char *)p + offsetof(Packed, hooks), 0, offsetof(Packed, layout) - offsetof(Packed, hooks));
         p->hooks = (Hooks *)Py_NewRef(h);
     }
     return p;
@@ -271,6 +292,9 @@ static void give_up_source(void *context) {
             PyErr_WriteUnraisable(source->tensor);
         } else if (version != source->version) {
             source->packed->changed_to = version;
+        }
+        if (!hold_weakly(source->packed->hooks, source->packed->storage, source->tensor)) {
+            PyErr_WriteUnraisable(source->tensor);
         }
         source->packed->source = NULL;
     }
@@ -371,34 +395,47 @@ static int hands_on(Hooks *h, PyObject *producer) {
     return known == Py_True ? 1 : 0;
 }
 
-/* Of a producer "MulBackward0" in scope "decoder.up": "decoder.up.Mul". Module that returned it, if one did. */
+static PyObject *make_name(PyObject *scope, PyTypeObject *producer) {
+    const char *what = producer == NULL ? "output" : producer->tp_name;
+    const char *dot = strrchr(what, '.');
+    what = dot == NULL ? what : dot + 1;
+    const char *end = strstr(what, "Backward");
+    const char *path = scope == NULL ? "" : PyUnicode_AsUTF8(scope);
+    if (path == NULL) {
+        return NULL;
+    }
+    char text[k_name_bytes];
+    snprintf(text, sizeof text, "%s%s%.*s", path, *path == 0 ? "" : ".",
+             end == NULL ? (int)strlen(what) : (int)(end - what), what);
+    return PyUnicode_FromString(text);
+}
+
+/* That of the module which returned it, else, of a producer "MulBackward0" in scope "decoder.up", "decoder.up.Mul". */
 static PyObject *name_of(Hooks *h, PyObject *producer) {
-    if (producer != NULL && producer != Py_None) {
+    PyTypeObject *const type = producer == Py_None ? NULL : Py_TYPE(producer);
+    if (type != NULL) {
         PyObject *name = PyDict_GetItemWithError(h->names, producer);
         if (name != NULL || PyErr_Occurred()) {
             return Py_XNewRef(name);
         }
     }
-    const char *what = "output";
-    int length = 6;
-    if (producer != NULL && producer != Py_None) {
-        what = Py_TYPE(producer)->tp_name;
-        const char *dot = strrchr(what, '.');
-        what = dot == NULL ? what : dot + 1;
-        const char *end = strstr(what, "Backward");
-        length = end == NULL ? (int)strlen(what) : (int)(end - what);
-    }
-    char text[k_name_bytes];
     const int innermost = h->depth > k_most_depth ? k_most_depth : h->depth;
-    const char *scope = innermost == 0 ? NULL : PyUnicode_AsUTF8(h->scopes[innermost - 1]);
-    if (scope == NULL && PyErr_Occurred()) {
-        return NULL;
+    PyObject *const scope = innermost == 0 ? NULL : h->scopes[innermost - 1];
+    const uintptr_t hash = ((uintptr_t)scope >> 4U) * 31 + ((uintptr_t)type >> 4U);
+    struct cached_name *cached = &h->cached_names[(hash ^ (hash >> 8U)) % k_cached_names];
+    if (cached->name == NULL || cached->scope != scope || (PyTypeObject *)cached->producer_type != type) {
+        PyObject *name = make_name(scope, type);
+        if (name == NULL) {
+            return NULL;
+        }
+        Py_XSETREF(cached->name, name);
+        Py_XSETREF(cached->scope, Py_XNewRef(scope));
+        Py_XSETREF(cached->producer_type, Py_XNewRef(type));
     }
-    snprintf(text, sizeof text, "%s%s%.*s", scope == NULL ? "" : scope, scope == NULL || *scope == 0 ? "" : ".", length,
-             what);
-    return PyUnicode_FromString(text);
+    return Py_NewRef(cached->name);
 }
 
+/* `data` is the tensor's first element; `size_bytes` are moved from where the layout begins. */
 static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, PyObject *producer, void *data,
                       uint64_t size_bytes, const struct layout *layout) {
     ebb_stream stream = 0;
@@ -416,6 +453,7 @@ static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, Py
     p->place = place;
     p->size_bytes = size_bytes;
     p->layout = *layout;
+    p->data = (const char *)data + layout->first_bytes;
     if (source->tensor == NULL || !read_number(tensor, g_names.version, &p->version) ||
         (p->name = name_of(h, producer)) == NULL || (p->storage = use_storage(h, tensor, &id)) == 0 ||
         !current_stream(h, place, &stream)) {
@@ -425,7 +463,7 @@ static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, Py
     ebb_offload_args args = {
         .struct_size = sizeof args,
         .name = PyUnicode_AsUTF8(p->name),
-        .data = (char *)data + layout->first_bytes,
+        .data = (void *)p->data,
         .size_bytes = size_bytes,
         .producers = &stream,
         .producer_count = 1,
@@ -447,8 +485,10 @@ static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, Py
     p->activation = info.activation;
     ++h->moved_count;
     h->moved_bytes += size_bytes;
-    if (place->calling_thread) {
-        /* Sources that were given up are waited for here: nothing else would give their memory back. */
+    place->unwaited_bytes += size_bytes;
+    if (place->calling_thread && place->unwaited_bytes >= k_wait_bytes) {
+        /* Nothing else would give the memory of sources back that were given up. */
+        place->unwaited_bytes = 0;
         Py_BEGIN_ALLOW_THREADS;
         status = ebb_wait_room(place->runtime);
         Py_END_ALLOW_THREADS;
@@ -652,7 +692,9 @@ static PyObject *reload(Hooks *h, Packed *p) {
     }
     PyObject *tensor =
         status == EBB_OK ? as_tensor(h, p, info.data, info.claim, consumer, NULL) : reload_copy(h, p, consumer);
-    if (tensor != NULL && p->place->calling_thread) {
+    /* Handed the source itself, a thread has nothing to wait for. */
+    const bool is_source = status == EBB_OK && info.data == p->data && !p->place->verify;
+    if (tensor != NULL && p->place->calling_thread && !is_source) {
         ebb_status arrived;
         Py_BEGIN_ALLOW_THREADS;
         arrived = ebb_wait(runtime, p->activation);
@@ -779,7 +821,8 @@ static PyObject *hooks_add_place(Hooks *h, PyObject *args) {
     int id = 0;
     unsigned long long runtime = 0;
     int calling_thread = 0;
-    if (!PyArg_ParseTuple(args, "iiKp", &type, &id, &runtime, &calling_thread)) {
+    int verify = 0;
+    if (!PyArg_ParseTuple(args, "iiKpp", &type, &id, &runtime, &calling_thread, &verify)) {
         return NULL;
     }
     struct device_place *place = h->place_count == k_most_places ? NULL : PyMem_RawCalloc(1, sizeof *place);
@@ -790,6 +833,7 @@ static PyObject *hooks_add_place(Hooks *h, PyObject *args) {
     place->device = (struct dl_device){type, id};
     place->runtime = (ebb_runtime *)(uintptr_t)runtime;
     place->calling_thread = calling_thread != 0;
+    place->verify = verify != 0;
     h->places[h->place_count++] = place; /* for good: tensors that are still out name it */
     Py_RETURN_NONE;
 }
@@ -857,6 +901,11 @@ static int hooks_clear(Hooks *h) {
 static void hooks_dealloc(Hooks *h) {
     PyObject_GC_UnTrack(h);
     hooks_clear(h);
+    for (int i = 0; i < k_cached_names; ++i) {
+        Py_XDECREF(h->cached_names[i].scope);
+        Py_XDECREF(h->cached_names[i].producer_type);
+        Py_XDECREF(h->cached_names[i].name);
+    }
     Py_XDECREF(h->tensor_type);
     Py_XDECREF(h->parameter_type);
     Py_XDECREF(h->current_graph_task);
@@ -872,7 +921,7 @@ static PyMethodDef g_hooks_methods[] = {
     {"leave", (PyCFunction)(void (*)(void))hooks_leave, METH_FASTCALL, "After it."},
     {"reset", (PyCFunction)hooks_reset, METH_NOARGS, "A forward pass begins, or is over, on the calling thread."},
     {"add_place", (PyCFunction)hooks_add_place, METH_VARARGS,
-     "add_place(type, id, runtime, calling_thread): the runtime that serves a device."},
+     "add_place(type, id, runtime, calling_thread, verify): the runtime that serves a device."},
     {"forget_places", (PyCFunction)hooks_forget_places, METH_NOARGS, "The runtimes are about to be closed."},
     {NULL, NULL, 0, NULL}};
 

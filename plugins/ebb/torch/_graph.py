@@ -11,6 +11,8 @@ _HANDING_ON = frozenset(
     ).split()
 )
 
+_NAME_BYTES = 200  # of 255: the operation's name comes behind it
+
 
 def hands_on(node_type) -> bool:
     return node_type.__name__.rstrip("0123456789") in _HANDING_ON
@@ -59,18 +61,25 @@ def changed_text(tensor, name, version: int, expected: int) -> str:
     )
 
 
+def _clean(name: str) -> str:
+    """As Ebb takes names: the end of a long one, and no slash, which parts scopes there."""
+    return name.replace("/", ":").encode()[-_NAME_BYTES:].decode(errors="ignore")
+
+
 class ModuleNames:
     """Names of a model's modules below the name of its class, and where its buffers are."""
 
     def __init__(self, root: torch.nn.Module):
         top = type(root).__name__
-        self._names = {id(module): f"{top}.{path}" if path else top for path, module in root.named_modules()}
+        self._names = {
+            id(module): _clean(f"{top}.{path}" if path else top) for path, module in root.named_modules()
+        }
         self._with_buffers = [module for module in root.modules() if module._buffers]
         self._buffers: set[int] = set()
 
     def of(self, module) -> str:
         name = self._names.get(id(module))
-        return name if name is not None else type(module).__name__
+        return name if name is not None else _clean(type(module).__name__)
 
     def look_at_buffers(self) -> None:
         self._buffers = {

@@ -88,7 +88,7 @@ class Session:
         runtime = _library.Runtime(**(options | self._settings.options()))
         self._runtimes[place] = runtime
         runtime.step()
-        self.hooks.add_place(*place, runtime.address, place[0] == _CPU)
+        self.hooks.add_place(*place, runtime.address, place[0] == _CPU, self._settings.verify)
         return True
 
     # ------------------------------------------------------------------------------------ asked by the hooks --
