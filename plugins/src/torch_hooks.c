@@ -6,6 +6,7 @@
  * come from inside calls of Ebb, which may be such a blocking one: they take the lock themselves. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@ enum { k_most_places = 16, k_name_bytes = 256, k_most_depth = 64, k_most_dimensi
        k_cached_names = 256, k_wait_bytes = 4 << 20 };
 
 static struct {
-    PyObject *grad_fn, *version, *detach, *untyped_storage, *cdata, *weak_ref, *free_weak_ref;
+    PyObject *grad_fn, *version, *detach, *untyped_storage, *cdata, *weak_ref, *free_weak_ref, *expired;
 } g_names;
 
 /* ------------------------------------------------------------------------------------------------------ types -- */
@@ -30,7 +31,7 @@ static struct {
 struct known_storage {
     uintptr_t address;
     uint64_t id;
-    uint64_t users;
+    uint64_t users, sources; /* activations in it, and those of them whose source is held */
     PyObject *type;   /* of the storage, whose function frees the weak reference; null: none is held yet */
     PyObject *handle; /* of the weak reference */
 };
@@ -41,6 +42,14 @@ struct device_place {
     bool calling_thread;
     bool verify;
     uint64_t unwaited_bytes; /* moved since sources that were given up were waited for */
+};
+
+/* What is known of all activations of a name. */
+struct name_record {
+    atomic_long lent;  /* reloads in slots that PyTorch has not freed */
+    bool needs_copies; /* one was still held when the step ended: its reloads go to memory of PyTorch's own */
+    bool is_held;      /* someone else held one whose source was given up: copying frees nothing */
+    uint64_t held_count, held_bytes;
 };
 
 struct cached_name {
@@ -54,6 +63,7 @@ typedef struct {
     PyObject *current_graph_task;
     PyObject *grad_enabled;
     PyObject *names;          /* dict: what produced a tensor -> its name */
+    PyObject *records;        /* dict: name -> address of its record, which stays */
     PyObject *forwarding;     /* dict: type of what produced a tensor -> whether it is a view or a cast */
     const struct dl_exchange_table *table;
     struct device_place *places[k_most_places];
@@ -96,6 +106,7 @@ typedef struct packed {
     uint64_t size_bytes;
     const char *data;   /* where the bytes were */
     PyObject *name;
+    struct name_record *record;
     uintptr_t storage;
     uint64_t changed_to; /* the version when it was given up, if that was another */
     struct layout layout; /* last: of what is passed through there is none */
@@ -173,6 +184,7 @@ static uintptr_t use_storage(Hooks *h, PyObject *tensor, uint64_t *id) {
         ++h->storage_count;
     }
     ++known->users;
+    ++known->sources;
     *id = known->id;
     Py_DECREF(storage);
     return address;
@@ -187,6 +199,7 @@ failed:
 /* Before the source in it goes, while others may still name the storage. */
 static bool hold_weakly(Hooks *h, uintptr_t address, PyObject *tensor) {
     struct known_storage *known = find_storage(h, address);
+    --known->sources;
     if (known->type != NULL) {
         return true;
     }
@@ -201,9 +214,28 @@ static bool hold_weakly(Hooks *h, uintptr_t address, PyObject *tensor) {
     return handle != NULL;
 }
 
-static void leave_storage(Hooks *h, uintptr_t address) {
+/* Whether somebody else holds the storage, though all sources in it were given up. */
+static bool is_held_elsewhere(Hooks *h, uintptr_t address) {
+    struct known_storage *known = find_storage(h, address);
+    if (known->type == NULL || known->sources != 0) {
+        return false;
+    }
+    PyObject *expired = PyObject_CallMethodOneArg(known->type, g_names.expired, known->handle);
+    const bool held = expired == Py_False;
+    if (expired == NULL) {
+        PyErr_Clear();
+    }
+    Py_XDECREF(expired);
+    return held;
+}
+
+static void leave_storage(Hooks *h, uintptr_t address, bool with_source) {
     struct known_storage *known = address == 0 ? NULL : find_storage(h, address);
-    if (known == NULL || known->address == 0 || --known->users != 0) {
+    if (known == NULL || known->address == 0) {
+        return;
+    }
+    known->sources -= with_source ? 1 : 0;
+    if (--known->users != 0) {
         return;
     }
     PyObject *handle = known->handle;
@@ -244,7 +276,8 @@ static Packed *new_packed(Hooks *h) {
 }
 
 static void packed_dealloc(Packed *p) {
-    if (p->source != NULL) {
+    const bool with_source = p->source != NULL;
+    if (with_source) {
         p->source->packed = NULL;
     }
     if (p->activation != 0 && p->place->runtime != NULL && ebb_release(p->place->runtime, p->activation) != EBB_OK) {
@@ -253,7 +286,7 @@ static void packed_dealloc(Packed *p) {
             PyErr_WriteUnraisable(NULL);
         }
     }
-    leave_storage(p->hooks, p->storage);
+    leave_storage(p->hooks, p->storage, with_source);
     Py_XDECREF(p->tensor);
     Py_XDECREF(p->name);
     Py_DECREF(p->hooks);
@@ -435,6 +468,26 @@ static PyObject *name_of(Hooks *h, PyObject *producer) {
     return Py_NewRef(cached->name);
 }
 
+/* Null with an exception. */
+static struct name_record *record_of(Hooks *h, PyObject *name) {
+    PyObject *known = PyDict_GetItemWithError(h->records, name);
+    if (known != NULL) {
+        return PyLong_AsVoidPtr(known);
+    }
+    struct name_record *record = PyErr_Occurred() ? NULL : calloc(1, sizeof *record);
+    PyObject *address = record == NULL ? NULL : PyLong_FromVoidPtr(record);
+    if (address == NULL || PyDict_SetItem(h->records, name, address) != 0) {
+        Py_XDECREF(address);
+        free(record);
+        if (!PyErr_Occurred()) {
+            PyErr_NoMemory();
+        }
+        return NULL;
+    }
+    Py_DECREF(address);
+    return record;
+}
+
 /* `data` is the tensor's first element; `size_bytes` are moved from where the layout begins. */
 static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, PyObject *producer, void *data,
                       uint64_t size_bytes, const struct layout *layout) {
@@ -455,7 +508,8 @@ static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, Py
     p->layout = *layout;
     p->data = (const char *)data + layout->first_bytes;
     if (source->tensor == NULL || !read_number(tensor, g_names.version, &p->version) ||
-        (p->name = name_of(h, producer)) == NULL || (p->storage = use_storage(h, tensor, &id)) == 0 ||
+        (p->name = name_of(h, producer)) == NULL || (p->record = record_of(h, p->name)) == NULL ||
+        (p->storage = use_storage(h, tensor, &id)) == 0 ||
         !current_stream(h, place, &stream)) {
         goto failed;
     }
@@ -471,6 +525,7 @@ static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, Py
         .deleter_context = source,
         .storage_id = id,
         .storage_version = p->version,
+        .placement = p->record->is_held ? EBB_PLACE_KEEP : EBB_PLACE_BY_POLICY,
     };
     if (args.name == NULL) {
         goto failed;
@@ -502,6 +557,8 @@ failed:
     Py_XDECREF(source->tensor);
     PyMem_Free(source);
     p->source = NULL;
+    leave_storage(h, p->storage, true);
+    p->storage = 0;
     Py_DECREF(p);
     return NULL;
 }
@@ -593,6 +650,7 @@ struct reloaded {
     struct DLManagedTensorVersioned managed;
     int64_t shape[k_most_dimensions], strides[k_most_dimensions];
     struct device_place *place;
+    struct name_record *record;
     ebb_claim claim; /* 0: none */
     ebb_stream consumer;
     PyObject *bytes; /* null: none */
@@ -601,8 +659,11 @@ struct reloaded {
 /* On any thread, with or without the interpreter's lock. What reads the memory is on the consumer's stream by now. */
 static void end_reloaded(struct DLManagedTensorVersioned *managed) {
     struct reloaded *r = managed->context;
-    if (r->claim != 0 && r->place->runtime != NULL) {
-        ebb_return(r->place->runtime, r->claim, r->consumer);
+    if (r->claim != 0) {
+        atomic_fetch_sub(&r->record->lent, 1);
+        if (r->place->runtime != NULL) {
+            ebb_return(r->place->runtime, r->claim, r->consumer);
+        }
     }
     if (r->bytes != NULL) {
         const PyGILState_STATE state = PyGILState_Ensure();
@@ -627,6 +688,10 @@ static PyObject *as_tensor(const Hooks *h, const Packed *p, void *data, ebb_clai
     memcpy(r->shape, p->layout.shape, sizes_bytes);
     memcpy(r->strides, p->layout.strides, sizes_bytes);
     r->place = p->place;
+    r->record = p->record;
+    if (claim != 0) {
+        atomic_fetch_add(&r->record->lent, 1);
+    }
     r->claim = claim;
     r->consumer = consumer;
     r->bytes = bytes;
@@ -683,8 +748,13 @@ static PyObject *reload(Hooks *h, Packed *p) {
     if (enabled == NULL) {
         return NULL;
     }
-    const bool may_live_on = enabled == Py_True;
+    const bool may_live_on = enabled == Py_True || p->record->needs_copies;
     Py_DECREF(enabled);
+    if (p->source == NULL && is_held_elsewhere(h, p->storage)) {
+        p->record->is_held = true;
+        ++p->record->held_count;
+        p->record->held_bytes += p->size_bytes;
+    }
     ebb_reload_info info = {.struct_size = sizeof info};
     const ebb_status status = may_live_on ? EBB_NO_SLOT : ebb_reload(runtime, p->activation, consumer, &info);
     if (status != EBB_OK && status != EBB_NO_SLOT) {
@@ -847,6 +917,37 @@ static PyObject *hooks_forget_places(Hooks *h, PyObject *Py_UNUSED(unused)) {
     Py_RETURN_NONE;
 }
 
+/* What of the step's reloads PyTorch still holds will be held in the next one, too. */
+static PyObject *hooks_end_step(Hooks *h, PyObject *Py_UNUSED(unused)) {
+    PyObject *name, *address;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(h->records, &at, &name, &address)) {
+        struct name_record *record = PyLong_AsVoidPtr(address);
+        record->needs_copies = record->needs_copies || atomic_load(&record->lent) != 0;
+    }
+    Py_RETURN_NONE;
+}
+
+/* [(name, count, bytes)] of what was copied and not freed, since somebody else held it. */
+static PyObject *hooks_held_elsewhere(Hooks *h, PyObject *Py_UNUSED(unused)) {
+    PyObject *list = PyList_New(0);
+    PyObject *name, *address;
+    Py_ssize_t at = 0;
+    while (list != NULL && PyDict_Next(h->records, &at, &name, &address)) {
+        const struct name_record *record = PyLong_AsVoidPtr(address);
+        if (record->held_count == 0) {
+            continue;
+        }
+        PyObject *row = Py_BuildValue("(OKK)", name, (unsigned long long)record->held_count,
+                                      (unsigned long long)record->held_bytes);
+        if (row == NULL || PyList_Append(list, row) != 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(row);
+    }
+    return list;
+}
+
 static int hooks_init(Hooks *h, PyObject *args, PyObject *keywords) {
     static char *names[] = {"tensor_type", "parameter_type", "other", "current_graph_task", "grad_enabled",
                             "floor_bytes", NULL};
@@ -879,9 +980,10 @@ static int hooks_init(Hooks *h, PyObject *args, PyObject *keywords) {
     h->grad_enabled = Py_NewRef(enabled);
     h->floor_bytes = floor_bytes;
     h->names = PyDict_New();
+    h->records = PyDict_New();
     h->forwarding = PyDict_New();
     h->thread = PyThread_get_thread_ident();
-    return h->names != NULL && h->forwarding != NULL ? 0 : -1;
+    return h->names != NULL && h->records != NULL && h->forwarding != NULL ? 0 : -1;
 }
 
 static int hooks_traverse(Hooks *h, visitproc visit, void *arg) {
@@ -910,6 +1012,7 @@ static void hooks_dealloc(Hooks *h) {
     Py_XDECREF(h->parameter_type);
     Py_XDECREF(h->current_graph_task);
     Py_XDECREF(h->grad_enabled);
+    Py_XDECREF(h->records); /* the records stay: tensors that are still out name them */
     PyMem_Free(h->storages);
     Py_TYPE(h)->tp_free((PyObject *)h);
 }
@@ -922,6 +1025,9 @@ static PyMethodDef g_hooks_methods[] = {
     {"reset", (PyCFunction)hooks_reset, METH_NOARGS, "A forward pass begins, or is over, on the calling thread."},
     {"add_place", (PyCFunction)hooks_add_place, METH_VARARGS,
      "add_place(type, id, runtime, calling_thread, verify): the runtime that serves a device."},
+    {"end_step", (PyCFunction)hooks_end_step, METH_NOARGS, "A step is over."},
+    {"held_elsewhere", (PyCFunction)hooks_held_elsewhere, METH_NOARGS,
+     "[(name, count, bytes)] of what was copied and not freed: somebody else held it."},
     {"forget_places", (PyCFunction)hooks_forget_places, METH_NOARGS, "The runtimes are about to be closed."},
     {NULL, NULL, 0, NULL}};
 
@@ -962,7 +1068,7 @@ PyMODINIT_FUNC PyInit__torch_hooks(void) {
     } k_names[] = {
         {&g_names.grad_fn, "grad_fn"},           {&g_names.version, "_version"},   {&g_names.detach, "detach"},
         {&g_names.untyped_storage, "untyped_storage"}, {&g_names.cdata, "_cdata"}, {&g_names.weak_ref, "_weak_ref"},
-        {&g_names.free_weak_ref, "_free_weak_ref"},
+        {&g_names.free_weak_ref, "_free_weak_ref"}, {&g_names.expired, "_expired"},
     };
     for (size_t i = 0; i < sizeof k_names / sizeof k_names[0]; ++i) {
         *k_names[i].name = PyUnicode_InternFromString(k_names[i].text);

@@ -69,6 +69,7 @@ class Session:
 
     def end_step(self) -> None:
         self._optimizer_seen = True
+        self.hooks.end_step()
         for runtime in self._runtimes.values():
             runtime.step()
 
@@ -140,6 +141,10 @@ class Session:
 
     def report(self) -> str:
         parts = [f"{_device_name(place)}\n{runtime.report()}" for place, runtime in self._runtimes.items()]
+        held = self.hooks.held_elsewhere()
+        if held:
+            parts.append("copied, not freed (somebody else held them; kept since):\n" + "".join(
+                f"  {name}: {count} times, {size_bytes / 2**20:.1f} MiB\n" for name, count, size_bytes in held))
         parts.append(f"saved tensors: {self.hooks.moved_count} given to Ebb, {self.hooks.passed_count} passed through\n")
         return "\n".join(parts)
 

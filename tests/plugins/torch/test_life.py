@@ -11,8 +11,8 @@ from training import FLOOR_BYTES
 import ebb.torch
 
 
-def offload(**options):
-    return ebb.torch.offload(policy="offload", floor=FLOOR_BYTES, device_memory=1 << 20, **options)
+def offload(device_memory=1 << 16):
+    return ebb.torch.offload(policy="offload", floor=FLOOR_BYTES, device_memory=device_memory)
 
 
 def live():
@@ -148,3 +148,31 @@ def test_a_thousand_steps_end_where_they_began():
             pinned.append((numbers["pinned_bytes"], numbers["pinned_used_bytes"], numbers["staging_used_bytes"]))
     assert pinned[0] == pinned[1]
     assert ebb.torch.statistics()["cpu"]["steps"] >= 999
+
+
+def test_what_somebody_else_holds_is_reported_and_then_kept():
+    class Keeper(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = torch.nn.Linear(64, 64)
+            self.second = torch.nn.Linear(64, 64)
+            self.third = torch.nn.Linear(64, 64)
+
+        def forward(self, x):
+            self.seen = self.first(x)
+            return self.third(self.second(self.seen).tanh()).tanh()
+
+    model = Keeper()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    kept = []
+    for _ in range(4):
+        with offload(1 << 19):
+            loss = model(torch.randn(512, 64)).square().mean()
+        loss.backward()
+        optimizer.step()
+        kept.append(ebb.torch.statistics()["cpu"]["kept_count"])
+    report = ebb.torch.report()
+    assert "copied, not freed" in report
+    assert "Keeper.first: 1 times, 0.1 MiB" in report
+    assert kept[0] == 0
+    assert kept[-1] > 0
