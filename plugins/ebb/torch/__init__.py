@@ -6,7 +6,8 @@
     print(ebb.torch.report())
 """
 
+from ebb.torch._attach import attach, detach
 from ebb.torch._offload import offload
 from ebb.torch._session import close, report, statistics, step
 
-__all__ = ["close", "offload", "report", "statistics", "step"]
+__all__ = ["attach", "close", "detach", "offload", "report", "statistics", "step"]

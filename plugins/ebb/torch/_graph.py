@@ -67,12 +67,11 @@ def _clean(name: str) -> str:
 
 
 class ModuleNames:
-    """Names of a model's modules below the name of its class, and where its buffers are."""
+    """Names of a model's modules, below a top name if there is one, and where its buffers are."""
 
-    def __init__(self, root: torch.nn.Module):
-        top = type(root).__name__
+    def __init__(self, root: torch.nn.Module, top: str):
         self._names = {
-            id(module): _clean(f"{top}.{path}" if path else top) for path, module in root.named_modules()
+            id(module): _clean(f"{top}.{path}".strip(".")) for path, module in root.named_modules()
         }
         self._with_buffers = [module for module in root.modules() if module._buffers]
         self._buffers: set[int] = set()

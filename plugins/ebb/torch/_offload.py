@@ -15,13 +15,14 @@ class offload:
     host_memory: cap of pinned host memory, in bytes; by default what the system's limits leave.
     verify: compare checksums at each stage of a tensor's way.
     floor: tensors of fewer bytes stay where they are; 1 MiB by default.
+    model: whose names are used; by default the outermost module's, below the name of its class.
 
     Gradients are those without it, bit for bit. The backward pass may run inside or outside. Contexts with the same
     settings share one runtime per device. One object may be entered again, but not twice at once. Thread-safety: a
     context acts on the thread that entered it, as PyTorch's saved-tensor hooks do.
     """
 
-    def __init__(self, *, policy=None, device_memory=None, host_memory=None, verify=False, floor=None):
+    def __init__(self, *, policy=None, device_memory=None, host_memory=None, verify=False, floor=None, model=None):
         self._session = _session.of(
             _session.Settings(
                 policy=policy if policy is None or isinstance(policy, str) else tuple(policy.items()),
@@ -31,6 +32,7 @@ class offload:
                 floor=floor,
             )
         )
+        self._model = model
         self._handles = None
 
     def __enter__(self):
@@ -40,7 +42,7 @@ class offload:
         # First what PyTorch may refuse: inside torch.func transforms, say.
         torch._C._autograd._push_saved_tensors_default_hooks(session.hooks.pack, session.hooks.unpack)
         try:
-            session.begin_forward()
+            session.begin_forward(self._model)
             self._handles = (
                 torch.nn.modules.module.register_module_forward_pre_hook(session.hooks.enter),
                 torch.nn.modules.module.register_module_forward_hook(session.hooks.leave, always_call=True),

@@ -45,6 +45,7 @@ class Session:
         self._settings = settings
         self._runtimes: dict[tuple[int, int], _library.Runtime] = {}
         self._names: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self._model: torch.nn.Module | None = None
         self._of_pass: _graph.ModuleNames | None = None
         self._refused: set[str] = set()
         self._optimizer_seen = False
@@ -59,8 +60,9 @@ class Session:
 
     # ------------------------------------------------------------------------------------------------- steps --
 
-    def begin_forward(self) -> None:
+    def begin_forward(self, model=None) -> None:
         self.hooks.reset()
+        self._model = model
         if self._optimizer_seen:
             return
         for runtime in self._runtimes.values():
@@ -127,9 +129,11 @@ class Session:
 
     def name_of_module(self, module, depth: int) -> str:
         if depth == 0:
-            names = self._names.get(module)
+            top = module if self._model is None else self._model
+            names = self._names.get(top)
             if names is None:
-                names = self._names[module] = _graph.ModuleNames(module)
+                names = _graph.ModuleNames(top, type(top).__name__ if self._model is None else "")
+                self._names[top] = names
             self._of_pass = names
             names.look_at_buffers()
         return self._of_pass.of(module)
