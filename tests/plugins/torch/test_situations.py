@@ -1,0 +1,117 @@
+"""What else programs do around and inside a forward pass."""
+
+import functools
+
+import pytest
+import torch
+from models import MODELS, Decoder
+from torch.utils.checkpoint import checkpoint
+from training import FLOOR_BYTES, plain, same, train
+
+import ebb.torch
+
+offload = functools.partial(ebb.torch.offload, policy="offload", floor=FLOOR_BYTES, device_memory=1 << 18)
+
+
+class Checkpointed(torch.nn.Module):
+    def __init__(self, reentrant):
+        super().__init__()
+        self.decoder = Decoder()
+        self.reentrant = reentrant
+
+    def forward(self, tokens):
+        x = self.decoder.embed(tokens)
+        for block in self.decoder.blocks:
+            x = checkpoint(block, x, use_reentrant=self.reentrant)
+        return x
+
+
+def whole_model_checkpointed(reentrant, model, batch, context):
+    def run(zero, *batch):
+        with context():
+            return model(*batch) + zero
+
+    zero = next(model.parameters()).sum() * 0  # or a reentrant checkpoint has no input that takes a gradient
+    loss = checkpoint(run, zero, *batch, use_reentrant=reentrant).square().mean()
+    loss.backward()
+    return loss.detach()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoint_inside(reentrant):
+    make = functools.partial(Checkpointed, reentrant)
+    assert same(train(make, MODELS["decoder"][1]), train(make, MODELS["decoder"][1], offload))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoint_outside(reentrant):
+    run = functools.partial(whole_model_checkpointed, reentrant)
+    assert same(train(*MODELS["decoder"], forward_backward=run), train(*MODELS["decoder"], offload, forward_backward=run))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_around_compiled_code(backend):
+    def make():
+        torch._dynamo.reset()
+        return torch.compile(Decoder(), backend=backend)
+
+    assert same(train(make, MODELS["decoder"][1]), train(make, MODELS["decoder"][1], offload))
+    assert ebb.torch.statistics()["cpu"]["offloaded_count"] > 0
+
+
+def test_inside_torch_func_pytorch_says_no():
+    def run(x):
+        with offload():
+            return x.sum()
+
+    with pytest.raises(RuntimeError, match="don't yet support saved tensor hooks"):
+        torch.func.grad(run)(torch.randn(3))
+    with offload():
+        x = torch.randn(64, 64, requires_grad=True)
+        y = x.exp().sum()
+    y.backward()
+
+
+def accumulated(model, batch, context):
+    total = 0
+    for _ in range(3):
+        total = total + plain(model, batch, context)
+    return total
+
+
+def several_forwards_first(model, batch, context):
+    losses = []
+    for _ in range(3):
+        with context():
+            losses.append(model(*batch).square().mean())
+    for loss in reversed(losses):
+        loss.backward()
+    return losses[0].detach()
+
+
+def evaluation_between(model, batch, context):
+    loss = plain(model, batch, context)
+    model.eval()
+    with torch.no_grad(), context():
+        model(*batch)
+    with torch.inference_mode(), context():
+        model(*batch)
+    with context():
+        model(*batch)  # a forward whose backward never comes
+    model.train()
+    return loss
+
+
+# Before the first optimizer.step() a step begins at each forward pass with nothing saved.
+@pytest.mark.parametrize(("run", "in_the_first"), [(accumulated, 3), (several_forwards_first, 1), (evaluation_between, 2)])
+@pytest.mark.parametrize("model", ["decoder", "encoder"])
+def test_steps_of_other_shapes(model, run, in_the_first):
+    assert same(train(*MODELS[model], forward_backward=run), train(*MODELS[model], offload, forward_backward=run))
+    assert ebb.torch.statistics()["cpu"]["steps"] == 3 + in_the_first
+
+
+def test_the_order_of_a_step_is_learned():
+    train(*MODELS["decoder"], offload, steps=8)
+    numbers = ebb.torch.statistics()["cpu"]
+    assert numbers["order_mismatches"] == 0
+    assert numbers["reloads_prefetched"] > numbers["reloads_on_demand"]
