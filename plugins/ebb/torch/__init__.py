@@ -7,7 +7,18 @@
 """
 
 from ebb.torch._attach import attach, detach
+from ebb.torch._drop_in import OffloadActivations, get_act_offloading_ctx_manager
 from ebb.torch._offload import offload
 from ebb.torch._session import close, report, statistics, step
 
-__all__ = ["attach", "close", "detach", "offload", "report", "statistics", "step"]
+__all__ = [
+    "OffloadActivations",
+    "attach",
+    "close",
+    "detach",
+    "get_act_offloading_ctx_manager",
+    "offload",
+    "report",
+    "statistics",
+    "step",
+]

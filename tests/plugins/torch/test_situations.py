@@ -115,3 +115,15 @@ def test_the_order_of_a_step_is_learned():
     numbers = ebb.torch.statistics()["cpu"]
     assert numbers["order_mismatches"] == 0
     assert numbers["reloads_prefetched"] > numbers["reloads_on_demand"]
+
+
+def test_the_call_shape_of_torchtune_and_trl():
+    plain_run = train(*MODELS["decoder"])
+    manager = ebb.torch.OffloadActivations(use_pin_memory=True, use_streams=True, max_fwd_stash_size=5,
+                                           min_offload_size=4096, policy="offload")
+    assert same(plain_run, train(*MODELS["decoder"], lambda: manager))
+    assert ebb.torch.statistics()["cpu"]["offloaded_count"] > 0
+    off = ebb.torch.get_act_offloading_ctx_manager(None, enable_activation_offloading=False)
+    assert same(plain_run, train(*MODELS["decoder"], lambda: off))
+    on = ebb.torch.get_act_offloading_ctx_manager(None, use_pin_memory=False, min_offload_size=4096)
+    assert same(plain_run, train(*MODELS["decoder"], lambda: on))
