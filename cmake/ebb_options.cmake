@@ -9,6 +9,8 @@ option(EBB_BUILD_PROGRAM "Build the program ebb" ${PROJECT_IS_TOP_LEVEL})
 option(EBB_INSTALL "Generate the install rules" ${PROJECT_IS_TOP_LEVEL})
 option(EBB_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" ${PROJECT_IS_TOP_LEVEL})
 option(EBB_UNITY_BUILD "Compile each part of the library as one source: faster code, and a faster build from nothing" ON)
+option(EBB_PRECOMPILED_HEADERS "Compile what nearly all tests include once; then nothing says that one of them lacks an include"
+  OFF)
 set(EBB_SANITIZE "" CACHE STRING "Sanitizers to build with: empty, address,undefined or thread")
 
 # BUILD_SHARED_LIBS decides when it is given; declaring it as an option here would set it for the parent too.
@@ -36,7 +38,12 @@ if(PROJECT_IS_TOP_LEVEL)
   find_program(EBB_CCACHE ccache)
   mark_as_advanced(EBB_CCACHE)
   if(EBB_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
-    set(CMAKE_C_COMPILER_LAUNCHER "${EBB_CCACHE}")
-    set(CMAKE_CXX_COMPILER_LAUNCHER "${EBB_CCACHE}")
+    set(launcher "${EBB_CCACHE}")
+    if(EBB_PRECOMPILED_HEADERS)
+      # Without, ccache keeps no result of a source that uses a precompiled header.
+      set(launcher "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros "${EBB_CCACHE}")
+    endif()
+    set(CMAKE_C_COMPILER_LAUNCHER "${launcher}")
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${launcher}")
   endif()
 endif()

@@ -6,7 +6,17 @@ if(EBB_SANITIZE)
   endif()
   add_compile_options(-fsanitize=${EBB_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${EBB_SANITIZE})
+  # For the few tests that cannot run so; each compiler has its own way to say it.
+  if(EBB_SANITIZE MATCHES "address")
+    add_compile_definitions(EBB_SANITIZES_ADDRESSES)
+  elseif(EBB_SANITIZE MATCHES "thread")
+    add_compile_definitions(EBB_SANITIZES_THREADS)
+  endif()
+  # The code of the tests itself is long and runs once: optimising it takes longer than that saves. What it tests is
+  # optimised.
+  set(ebb_test_code_options -O0)
   set(ebb_timeout_scale 5)
 else()
+  set(ebb_test_code_options)
   set(ebb_timeout_scale 1)
 endif()

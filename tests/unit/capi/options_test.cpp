@@ -143,7 +143,7 @@ TEST_F(create, sizes_beyond_what_memory_is_cut_from_stop_nothing) {
     options_.device = "null";
     options_.staging_bytes = k_tib + 1;
     expect_refused("staging_bytes is \"1099511627777\"; allowed: auto, or bytes, 512 to 1TiB");
-#ifndef __SANITIZE_THREAD__  // which leaves a program less address space than that
+#ifndef EBB_SANITIZES_THREADS  // which leaves a program less address space than that
     options_.device = "null";
     options_.staging_bytes = k_tib;
     options_.max_activation_bytes = 1;

@@ -135,7 +135,7 @@ TEST(hot_path, allocates_nothing_after_warm_up) {
     EXPECT_GT(allocation_count.load(), 0U) << "the counter does not count";
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(EBB_SANITIZES_ADDRESSES) && !defined(EBB_SANITIZES_THREADS)
 TEST(hot_path, makes_no_system_call_after_warm_up) {
     int calls_of_a_known_one = count_system_calls([] {}, [] { getppid(); });
     EXPECT_EQ(calls_of_a_known_one, 1) << "the counter does not count";
