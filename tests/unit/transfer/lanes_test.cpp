@@ -34,11 +34,11 @@ protected:
 
 TEST_F(lanes_test, copies_are_cut_into_chunks) {
     lanes::transfer t = with(1).begin(copy_direction::h2d);
-    EXPECT_TRUE(t.copy(at(1 << 20U), at(0), 2500).ok());
+    EXPECT_TRUE(t.copy(at(1 << 20U), at(500), 2500).ok());
     using piece = stepped_device::piece;
-    EXPECT_EQ(device_.pieces, (std::vector<piece>{{t.stream(), copy_direction::h2d, 0, 1000},
-                                                  {t.stream(), copy_direction::h2d, 1000, 1000},
-                                                  {t.stream(), copy_direction::h2d, 2000, 500}}));
+    EXPECT_EQ(device_.pieces, (std::vector<piece>{{t.stream(), copy_direction::h2d, 500, 1000},
+                                                  {t.stream(), copy_direction::h2d, 1500, 1000},
+                                                  {t.stream(), copy_direction::h2d, 2500, 500}}));
     EXPECT_EQ(lanes_->copied_bytes(copy_direction::h2d), 2500U);
     EXPECT_EQ(lanes_->copied_bytes(copy_direction::d2h), 0U);
 }
