@@ -12,9 +12,9 @@ if(EBB_SANITIZE)
   elseif(EBB_SANITIZE MATCHES "thread")
     add_compile_definitions(EBB_SANITIZES_THREADS)
   endif()
-  # The code of tests and of programs beside the library is long and runs once: optimising it takes longer than that
-  # saves. What they test is optimised, and what computes.
-  set(ebb_test_code_options -O0)
+  # The code of tests and of programs beside the library is long and runs once: with clang, optimising it takes longer than
+  # that saves. What they test is optimised, and what computes.
+  set(ebb_test_code_options $<$<CXX_COMPILER_ID:Clang>:-O0>)
   set(ebb_timeout_scale 5)
 else()
   set(ebb_test_code_options)

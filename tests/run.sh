@@ -11,9 +11,9 @@ build/release and runs all tests but those that need a GPU (benchmarks/gpu/run_a
 summary.
 
   --core  the C++ tests alone
-  --ci    all tests, then also: address, undefined-behaviour and thread sanitizers, by the second compiler, and by it what
-          they leave out; clang-format, clang-tidy, and the build from the bundle for GPU machines (as root: in a mount
-          namespace); prints one line for each of them at the end. Installs a CUDA toolkit where there is none
+  --ci    all tests, then also: address and undefined-behaviour sanitizers by the second compiler, and by it what they
+          leave out; the thread sanitizer, clang-format, clang-tidy, and the build from the bundle for GPU machines (as root:
+          in a mount namespace); prints one line for each of them at the end. Installs a CUDA toolkit where there is none
   --help  this text
 
 Exit status: 0 all passed, 1 something failed, 2 wrong usage.
@@ -111,8 +111,8 @@ check_tsan() {
     build tsan
     run_tests tsan "$one_thread"
 }
-# The sanitizer builds are made by the second compiler too, with all its warnings as errors: here only what they leave out,
-# and each source of the library by itself.
+# The second compiler makes asan-ubsan, with all its warnings as errors: here only what that leaves out, and each source of
+# libebb by itself.
 check_clang() {
     build clang not_sanitized
     echo "== test clang"
