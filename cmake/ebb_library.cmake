@@ -22,10 +22,6 @@ function(ebb_compile_as_library name)
   target_link_libraries(${name} PRIVATE $<BUILD_INTERFACE:fmt::fmt-header-only>
     $<BUILD_INTERFACE:nlohmann_json::nlohmann_json> Threads::Threads $<BUILD_INTERFACE:ebb_warnings>)
   target_compile_definitions(${name} PRIVATE EBB_BUILD_TYPE="${CMAKE_BUILD_TYPE}")
-  if(EBB_SANITIZE MATCHES "undefined" AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-    # Callbacks of the C ABI take an int where the core has an enumeration of that size; GCC has no such check.
-    target_compile_options(${name} PRIVATE -fno-sanitize=function)
-  endif()
   if(EBB_UNITY_BUILD)
     set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
   endif()

@@ -62,7 +62,7 @@ public:
         core.max_activation_bytes = 208 * k_mib;
         core.staging_bytes = 4 * k_gib;
         core.device_budget_bytes = 12 * k_gib;
-        const logger quiet([](void *, log_level, const char *) {}, nullptr, log_level::error);
+        const logger quiet([](void *, int32_t, const char *) {}, nullptr, log_level::error);
         result<ebb_runtime *> made = capi::make_runtime(std::move(made_device), nullptr, core, quiet, nullptr);
         must(made.why());
         runtime_ = made.value();

@@ -28,7 +28,7 @@ void logger::write(log_level level, std::string_view text) const {
     std::replace_if(
         line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
     if (function_ != nullptr) {
-        function_(context_, level, line.c_str());
+        function_(context_, static_cast<int32_t>(level), line.c_str());
         return;
     }
     const std::string_view name = log_level_name(level);

@@ -12,8 +12,8 @@ enum class log_level : int32_t { error = 1, warning = 2, info = 3, debug = 4 };
 
 [[nodiscard]] std::string_view log_level_name(log_level level) noexcept;
 
-// One line, without a newline.
-using log_function = void (*)(void *context, log_level level, const char *line);
+// One line, without a newline; the level's number. The type is that of ebb_log_sink, which a caller's function has.
+using log_function = void (*)(void *context, int32_t level, const char *line);
 
 class logger {
 public:

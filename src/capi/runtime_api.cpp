@@ -122,7 +122,7 @@ device_options wanted_device(const config &c, const logger &log) {
 
 result<ebb_runtime *> create(const ebb_runtime_options &o) {
     EBB_TRY(check_pointers(o));
-    logger log(reinterpret_cast<log_function>(o.log), o.log_context, log_level::warning);
+    logger log(o.log, o.log_context, log_level::warning);
     result<config> resolved = resolve_config(explicit_fields(o), log);
     if (!resolved.ok()) {
         return resolved.why();

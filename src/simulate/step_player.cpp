@@ -19,7 +19,7 @@ status player_called(ebb_status s, const char *call) {
     return s == EBB_OK ? status() : player_failed(call);
 }
 
-void drop_line(void *, log_level, const char *) {}
+void drop_line(void *, int32_t, const char *) {}
 
 constexpr uint64_t k_player_alignment = 512;
 

@@ -164,7 +164,7 @@ private:
         made.deleted = 0;
         return &made;
     }
-    static void note_line(void *self, log_level, const char *line) {
+    static void note_line(void *self, int32_t, const char *line) {
         static_cast<cuda_loop *>(self)->log_.emplace_back(line);
     }
 

@@ -237,7 +237,7 @@ private:
         int deleted = 0;
     };
 
-    static void note_line(void *self, log_level, const char *line) {
+    static void note_line(void *self, int32_t, const char *line) {
         static_cast<session *>(self)->log_.emplace_back(line);
     }
     static void run(void *body) { (*static_cast<std::function<void()> *>(body))(); }

@@ -86,7 +86,7 @@ private:
         const result<stream_id> made = machine().create_stream();
         return made.ok() ? static_cast<ebb_stream>(made.value()) : EBB_STREAM_DEFAULT;
     }
-    static void ignore(void *, log_level, const char *) {}
+    static void ignore(void *, int32_t, const char *) {}
     static void run(void *body) { (*static_cast<std::function<void()> *>(body))(); }
 
     // Not the statuses that would blame the caller, or us.

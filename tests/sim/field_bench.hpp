@@ -108,7 +108,7 @@ public:
     }
 
 private:
-    static void no_line(void *, log_level, const char *) {}
+    static void no_line(void *, int32_t, const char *) {}
     static sim_time_ps ps(double time_ns) { return static_cast<sim_time_ps>(time_ns * 1e3 + 0.5); }
 
     sim_device *device_ = nullptr;  // the runtime's

@@ -66,7 +66,7 @@ public:
         }
         const ebb_allocator lent{lent_alloc, lent_free, nullptr, this};
         result<ebb_runtime *> made = capi::make_runtime(
-            std::move(stack), nullptr, core, logger([](void *, log_level, const char *) {}, nullptr, log_level::error),
+            std::move(stack), nullptr, core, logger([](void *, int32_t, const char *) {}, nullptr, log_level::error),
             core.lent_allocator ? &lent : nullptr);
         EXPECT_TRUE(made.ok()) << made.why().text();
         runtime_ = made.ok() ? made.value() : nullptr;

@@ -278,7 +278,7 @@ private:
         EXPECT_TRUE(data.ok()) << data.why().text();
         return data.ok() ? data.value() : nullptr;
     }
-    static void quiet(void *, log_level, const char *) {}
+    static void quiet(void *, int32_t, const char *) {}
     static void run(void *body) { (*static_cast<std::function<void()> *>(body))(); }
     static void free_source(void *context) {
         auto *s = static_cast<source *>(context);

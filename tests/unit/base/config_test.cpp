@@ -16,7 +16,7 @@ struct world {
     config_overrides overrides;
     std::vector<std::string> lines;
 
-    static void sink(void *context, log_level level, const char *line) {
+    static void sink(void *context, int32_t level, const char *line) {
         static_cast<world *>(context)->lines.push_back(std::string(log_level_name(level)) + ": " + line);
     }
 

@@ -11,8 +11,8 @@ namespace {
 struct captured {
     std::vector<std::string> lines;
 
-    static void sink(void *context, log_level level, const char *line) {
-        static_cast<captured *>(context)->lines.push_back(std::string(log_level_name(level)) + "|" + line);
+    static void sink(void *context, int32_t level, const char *line) {
+        static_cast<captured *>(context)->lines.push_back(std::string(log_level_name(static_cast<log_level>(level))) + "|" + line);
     }
 };
 

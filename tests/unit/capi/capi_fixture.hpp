@@ -169,7 +169,7 @@ protected:
     std::vector<std::string> log_lines_;
 
 private:
-    static void log_line(void *context, log_level, const char *line) {
+    static void log_line(void *context, int32_t, const char *line) {
         static_cast<std::vector<std::string> *>(context)->emplace_back(line);
     }
     std::vector<copy_direction> held_;

@@ -30,7 +30,7 @@ TEST(registry, without_a_driver_automatic_is_the_host_device_and_says_so_once) {
     }
     std::vector<std::string> lines;
     const logger log(
-        [](void *to, log_level, const char *line) { static_cast<std::vector<std::string> *>(to)->emplace_back(line); },
+        [](void *to, int32_t, const char *line) { static_cast<std::vector<std::string> *>(to)->emplace_back(line); },
         &lines, log_level::warning);
     device_options options;
     options.log = &log;
