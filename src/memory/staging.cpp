@@ -210,7 +210,7 @@ void staging::close_pool(pool_id id) {
 
 void staging::empty_pool(slot_pool &emptied) {
     for (const sub_allocator::segment_id piece : emptied.pieces) {
-        sub_.free(piece, {});
+        sub_.free(piece, emptied.readers);
     }
     used_bytes_ -= emptied.size_bytes;
     emptied = slot_pool{};

@@ -57,7 +57,9 @@ public:
     [[nodiscard]] bool grow_pool(pool_id pool, uint64_t footprint_bytes, uint64_t piece_bytes,
                                  std::vector<ticket> &waits);
     void give_back_piece(pool_id pool, const ticket_set &readers);  // the last one, of which nothing was used
-    // Its memory goes back to the block; what slots still use of it, with the last of them.
+    // Who reads its slots and is not over with the graph.
+    [[nodiscard]] ticket_set &pool_readers(pool_id pool) noexcept { return pools_[pool]->readers; }
+    // Its memory goes back to the block, behind those; what slots still use of it, with the last of them.
     void close_pool(pool_id pool);
     [[nodiscard]] uint64_t pool_bytes(pool_id pool) const noexcept { return pools_[pool]->size_bytes; }
     [[nodiscard]] pool_id pool_of(slot_id id) const noexcept { return live(id).pool; }
@@ -124,6 +126,7 @@ private:
         sub_allocator sub{k_alignment};
         std::vector<sub_allocator::segment_id> pieces;  // of the block
         uint64_t size_bytes = 0;
+        ticket_set readers;
         uint32_t slots = 0;  // live ones
         bool open = false;
     };

@@ -83,6 +83,7 @@ struct activation {
     bool counted_kept = false;        // its bytes count as kept, for its reason
     bool recomputed = false;          // the caller has computed it again: it holds that memory until release
     bool lost = false;                // offloaded in a capture that came to nothing
+    bool slot_lost = false;           // its slot was to be filled in one
     bool home_late = false;           // its home stream cannot be made to wait: the deleter runs when the copy is done
     bool copy_held = false;           // out of device memory: not issued before a collective has ended
 
@@ -114,7 +115,8 @@ struct activation {
     uint64_t view_offset_bytes = 0;
     uint64_t storage_id = 0, storage_version = 0;
 
-    uint64_t graph = 0;  // the capture that it was offloaded in; 0: none
+    uint64_t graph = 0;       // the capture that it was offloaded in; 0: none
+    uint64_t slot_graph = 0;  // the capture that its slot is filled in; 0: filled outside, once
 
     std::vector<uint32_t> recompute_from;  // by index; they live until this is released
     uint32_t dependents = 0;
@@ -132,7 +134,7 @@ struct activation {
         reason = keep_reason::none;
         released = release_asked = source_held = counted_given_up = staged = block_lost = source_lost = unclaimed =
             in_storage_index = has_block = has_slot = readers_cover_copy = counted_kept = recomputed = lost =
-                home_late = copy_held = false;
+                slot_lost = home_late = copy_held = false;
         block = slot = source_slot = claims = 0;
         d2h = h2d = {};
         produced.clear();
@@ -150,7 +152,7 @@ struct activation {
         recompute_from.clear();  // keeps its capacity
         dependents = 0;
         verify = k_no_index;
-        graph = 0;
+        graph = slot_graph = 0;
     }
 };
 

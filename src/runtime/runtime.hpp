@@ -286,7 +286,9 @@ private:
     void release_slot(activation &body);
     void unclaimed_add(index b, bool front);
     void unclaimed_remove(index b);
+    void leave_unclaimed(index b);
     bool drop_last_unclaimed();
+    void drop_prefetched(index b);
     bool drop_unexpected(index b);
     void drop_all_unclaimed();
     status copy_to_caller(index i, std::byte *data, stream_id consumer);
@@ -335,6 +337,7 @@ private:
     void freeze_memory();
     void close_capture(index g);
     void abandon_capture(index g);
+    void drop_prefetched_in(uint64_t graph);
     void abandon_ended_captures();
     void end_graph(index g);
     [[nodiscard]] uint64_t graph_staging_bytes() const noexcept;
@@ -344,6 +347,7 @@ private:
     void hold_slot(std::optional<staging::slot_id> slot);
     void free_block(pinned_arena::block_id block, const ticket_set &last_uses);
     void free_slot(staging::slot_id slot, stream_id home, const ticket_set &last_uses);
+    void free_unheld_slot(staging::slot_id slot, stream_id home, const ticket_set &last_uses);
     [[nodiscard]] capture_id capture_now() const noexcept;
     [[nodiscard]] bool capturing() const noexcept { return capture_ != k_no_index; }
     [[nodiscard]] lanes &lanes_now() noexcept { return capturing() ? *graphs_[capture_].copy_lanes : *lanes_; }
@@ -352,6 +356,7 @@ private:
     [[nodiscard]] ticket_set folded_waits();
     status enter_reload(index i, stream_id consumer);
     status check_reload(const activation &body);
+    [[nodiscard]] static bool of_one_launch(const activation &body) noexcept;
     [[nodiscard]] bool of_this_context(const activation &a) const noexcept;
     [[nodiscard]] bool can_wait(stream_id stream, ticket point);
     [[nodiscard]] bool can_wait(stream_id stream, const ticket_set &points);

@@ -135,7 +135,22 @@ void runtime::abandon_capture(index g) {
         }
     }
     close_capture(g);
+    drop_prefetched_in(graph);
+    for (index i = 0; i < activations_.capacity(); ++i) {
+        if (activations_.live(i) && activations_[i].has_slot && activations_[i].slot_graph == graph) {
+            activations_[i].slot_lost = true;
+        }
+    }
     end_graph(g);
+}
+
+// What a capture prefetched and did not use is there for nobody else: its graph may be launched later, or never.
+void runtime::drop_prefetched_in(uint64_t graph) {
+    for (index i = 0; i < activations_.capacity(); ++i) {
+        if (activations_.live(i) && activations_[i].unclaimed && activations_[i].slot_graph == graph) {
+            drop_prefetched(i);
+        }
+    }
 }
 
 // A capture that ended without a join has left our lanes.
@@ -169,6 +184,7 @@ status runtime::graph_join(stream_id stream, uint64_t &token) {
     }
     EBB_TRY(enter(&stream, 1, stream));
     const index g = capture_;
+    drop_prefetched_in(graphs_.handle(g));
     if (status joined = lines_.join_capture(capture.value(), stream); !joined.ok()) {
         abandon_capture(g);
         return joined;
@@ -193,7 +209,7 @@ void runtime::end_graph(index g) {
     block_holds_.release(
         graph, [this](uint32_t block, const ticket_set &readers, stream_id) { arena_->free(block, readers); });
     slot_holds_.release(graph, [this](uint32_t slot, const ticket_set &readers, stream_id home) {
-        give_back_memory(staging_->free(slot, readers), home, readers);
+        free_unheld_slot(slot, home, readers);
     });
     staging_->close_pool(graphs_[g].slots);
     graphs_.release(g);
@@ -277,8 +293,21 @@ void runtime::free_block(pinned_arena::block_id block, const ticket_set &last_us
 void runtime::free_slot(staging::slot_id slot, stream_id home, const ticket_set &last_uses) {
     waiting_for_slot_ = k_no_index;
     if (!slot_holds_.put_aside(slot, last_uses, home)) {
-        give_back_memory(staging_->free(slot, last_uses), home, last_uses);
+        free_unheld_slot(slot, home, last_uses);
     }
+}
+
+// When a graph is released what was captured is over, but perhaps not who read its slots outside.
+void runtime::free_unheld_slot(staging::slot_id slot, stream_id home, const ticket_set &last_uses) {
+    if (const staging::pool_id pool = staging_->pool_of(slot); pool != staging::k_no_pool) {
+        for (const ticket t : last_uses) {
+            const result<bool> outside = lines_.reachable(t, capture_id::none);
+            if (outside.ok() && outside.value()) {
+                remember(lines_.add(staging_->pool_readers(pool), t));
+            }
+        }
+    }
+    give_back_memory(staging_->free(slot, last_uses), home, last_uses);
 }
 
 capture_id runtime::capture_now() const noexcept {
@@ -331,6 +360,12 @@ status runtime::check_reload(const activation &body) {
         return {code::wrong_state,
                 fmt::format("activation '{}' was offloaded in a capture that came to nothing", describe(body))};
     }
+    if (body.has_slot && (body.slot_lost || (capturing() && of_one_launch(body)))) {
+        return {code::wrong_state,
+                fmt::format("activation '{}' is claimed with bytes that {}: return its claims first", describe(body),
+                            body.slot_lost ? "a capture was to read back that came to nothing"
+                                           : "were read back outside, after one launch of the graph that offloads it")};
+    }
     ticket_set points;
     bool all = points.add(body.d2h);
     if (body.has_slot) {
@@ -347,6 +382,11 @@ status runtime::check_reload(const activation &body) {
                               describe(body))};
     }
     return {};
+}
+
+// Whether what its slot holds is right for one launch only of the graph that it was offloaded in.
+bool runtime::of_one_launch(const activation &body) noexcept {
+    return body.graph != 0 && body.slot_graph == 0;
 }
 
 // Whether the call may work on it: in a capture what belongs to it, and outside what does not.

@@ -75,7 +75,7 @@ status runtime::claim_bytes(index i, stream_id consumer, reload_outcome &outcome
         }
         if (!arrived.ok()) {
             if (body.claims == 0) {
-                unclaimed_add(b, true);  // nobody has it: it can be dropped
+                leave_unclaimed(b);  // nobody has it: it can be dropped
             }
             return arrived;
         }
@@ -207,6 +207,8 @@ status runtime::copy_in(activation &body) {
         return {s.code(), fmt::format("reload of '{}': {}", describe(body), s.text())};
     }
     body.state = activation_state::resident;
+    body.slot_graph = capturing() ? graphs_.handle(capture_) : 0;
+    body.slot_lost = false;
     body.readers.clear();
     body.readers_cover_copy = false;
     return {};
@@ -280,12 +282,27 @@ void runtime::unclaimed_remove(index b) {
     }
 }
 
-// The one that is needed last. Its block still holds the bytes, so nothing is lost (invariant 7).
+// For the next use, where the slot holds what that one is to read: bytes that a graph offloads are others at each
+// launch.
+void runtime::leave_unclaimed(index b) {
+    if (of_one_launch(activations_[b]) || activations_[b].slot_lost) {
+        release_slot(activations_[b]);
+    } else {
+        unclaimed_add(b, true);
+    }
+}
+
+// The one that is needed last.
 bool runtime::drop_last_unclaimed() {
     if (unclaimed_.empty()) {
         return false;
     }
-    const index b = unclaimed_.back();
+    drop_prefetched(unclaimed_.back());
+    return true;
+}
+
+// Its block still holds the bytes, so nothing is lost (invariant 7).
+void runtime::drop_prefetched(index b) {
     activation &body = activations_[b];
     unclaimed_remove(b);
     body.expected_uses = 0;
@@ -295,7 +312,6 @@ bool runtime::drop_last_unclaimed() {
     }
     release_slot(body);
     ++counters_.prefetches_dropped;
-    return true;
 }
 
 // A slot that was prefetched for uses none of which will come any more. False: it is none.
@@ -617,7 +633,7 @@ status runtime::end_claim(index c, stream_id last) {
     if (body.has_slot) {
         // Another use of these bytes is expected within the window: leaving them is that use's prefetch.
         if (body.expected_uses != 0 && (!body.released || body.view_count != 0)) {
-            unclaimed_add(b, true);
+            leave_unclaimed(b);
         } else {
             release_slot(body);
         }

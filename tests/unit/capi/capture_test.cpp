@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "capi_fixture.hpp"
@@ -193,6 +197,158 @@ TEST_F(captures, a_collective_in_a_capture_holds_nothing) {
         backward();
     });
     replay({&step}, 10);
+}
+
+// -------------------------------------------------------------------------------- what was not launched, or is over --
+
+// Copies that a capture prefetches by itself are not what somebody else may read: its graph may never be launched.
+TEST_F(captures, what_a_graph_that_is_not_launched_prefetched_is_reloaded_outside) {
+    options_.staging_bytes = 16 * k_tensor_bytes;
+    open_with_three();
+    eager_steps(3);
+    const graph_device::graph forward_part = captured([&] { forward(); });
+    const ebb_graph offloads = graph_;
+    ++input_;
+    device_->launch_graph(forward_part, stream_id{compute_}, random_);
+    const uint64_t on_demand = stats().reloads_on_demand;
+    const graph_device::graph last = captured([&] { read_back(tensors_[2], true); });
+    EXPECT_GT(last.size(), 2U) << "nothing was prefetched";
+    const ebb_graph unused = graph_;
+    read_back(tensors_[1], true);
+    EBB_EXPECT_OK(ebb_graph_release(runtime_, unused));
+    const graph_device::graph first = captured([&] { read_back(tensors_[0], true); });
+    device_->launch_graph(first, stream_id{compute_}, random_);
+    synchronize();
+    EXPECT_THAT(wrong_, ::testing::IsEmpty());
+    EXPECT_EQ(stats().reloads_on_demand - on_demand, 3U);
+    EBB_EXPECT_OK(ebb_graph_release(runtime_, graph_));
+    EBB_EXPECT_OK(ebb_graph_release(runtime_, offloads));
+    EXPECT_EQ(stats().staging_used_bytes, 0U);
+}
+
+TEST_F(captures, what_a_capture_without_a_join_read_back_is_reloaded_anew) {
+    options_.staging_bytes = 16 * k_tensor_bytes;
+    open_with_three();
+    eager_steps(3);
+    const graph_device::graph forward_part = captured([&] { forward(); });
+    const ebb_graph offloads = graph_;
+    ++input_;
+    device_->launch_graph(forward_part, stream_id{compute_}, random_);
+    synchronize();
+    device_->begin_capture(stream_id{compute_});
+    ebb_reload_info claimed = zeroed<ebb_reload_info>();
+    EBB_EXPECT_OK(ebb_reload(runtime_, tensors_[2].activation, compute_, &claimed));
+    EXPECT_TRUE(device_->end_capture().empty());
+    device_->violations.clear();
+    const graph_device::graph next = captured([&] {
+        ebb_reload_info back = zeroed<ebb_reload_info>();
+        EBB_EXPECT_REFUSED(ebb_reload(runtime_, tensors_[2].activation, compute_, &back), EBB_WRONG_STATE,
+                           "return its claims");
+        EBB_EXPECT_REFUSED(ebb_use(runtime_, claimed.claim, compute_), EBB_WRONG_STATE, "return its claims");
+        EBB_EXPECT_OK(ebb_return(runtime_, claimed.claim, compute_));
+        backward();
+    });
+    device_->launch_graph(next, stream_id{compute_}, random_);
+    synchronize();
+    EXPECT_THAT(wrong_, ::testing::IsEmpty());
+    EBB_EXPECT_OK(ebb_graph_release(runtime_, graph_));
+    EBB_EXPECT_OK(ebb_graph_release(runtime_, offloads));
+    EXPECT_EQ(stats().staging_used_bytes, 0U);
+    EXPECT_EQ(stats().pinned_used_bytes, 0U);
+}
+
+// What was copied outside once is not what the first graph offloads at its next launch.
+TEST_F(captures, bytes_of_one_launch_are_not_captured_as_those_of_all) {
+    options_.staging_bytes = 16 * k_tensor_bytes;
+    open_with_three();
+    eager_steps(2);
+    const graph_device::graph first = captured([&] { forward(); });
+    ++input_;
+    device_->launch_graph(first, stream_id{compute_}, random_);
+    ebb_reload_info claimed = zeroed<ebb_reload_info>();
+    EBB_ASSERT_OK(ebb_reload(runtime_, tensors_[0].activation, compute_, &claimed));
+    consume(claimed.data, tensors_[0]);
+    consumed_ = 0;
+    const graph_device::graph second = captured([&] {
+        ebb_reload_info back = zeroed<ebb_reload_info>();
+        EBB_EXPECT_REFUSED(ebb_reload(runtime_, tensors_[0].activation, compute_, &back), EBB_WRONG_STATE,
+                           "return its claims");
+        EBB_EXPECT_OK(ebb_return(runtime_, claimed.claim, compute_));
+        backward();
+    });
+    replay({&first, &second}, 10);
+}
+
+// The record says that it is read twice; nobody knows whether the graph is launched between.
+TEST_F(captures, bytes_of_one_launch_are_not_kept_for_a_reload_behind_the_next) {
+    options_.staging_bytes = 16 * k_tensor_bytes;
+    open_with_three();
+    for (int step = 0; step < 3; ++step) {
+        EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+        ++input_;
+        forward();
+        backward(false);
+        backward();
+        synchronize();
+    }
+    EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+    const graph_device::graph step = captured([&] { forward(); });
+    for (int launch = 0; launch < 5; ++launch) {
+        ++input_;
+        device_->launch_graph(step, stream_id{compute_}, random_);
+        backward(false);
+        synchronize();
+    }
+    EXPECT_THAT(wrong_, ::testing::IsEmpty());
+}
+
+// A claim from a graph, read and returned outside: that its last launch is over does not mean that the reader is.
+TEST_F(captures, a_graphs_slots_are_used_again_behind_their_last_readers_outside) {
+    options_.staging_bytes = k_tensor_bytes + 1024;
+    options_.max_activation_bytes = k_tensor_bytes;
+    open();
+    make_tensors({k_tensor_bytes, k_tensor_bytes});
+    for (const bool returned_first : {true, false}) {
+        eager_steps(2);
+        ebb_reload_info back = zeroed<ebb_reload_info>();
+        const graph_device::graph step = captured([&] {
+            save(tensors_[0]);
+            EBB_EXPECT_OK(ebb_reload(runtime_, tensors_[0].activation, compute_, &back));
+        });
+        device_->launch_graph(step, stream_id{compute_}, random_);
+        synchronize();
+        std::promise<void> go;
+        static std::promise<void> *gate;
+        gate = &go;
+        EBB_ASSERT_OK(ebb_host_launch(
+            runtime_, compute_, [](void *) { gate->get_future().wait(); }, nullptr));
+        consume(back.data, tensors_[0]);
+        if (returned_first) {
+            EBB_ASSERT_OK(ebb_return(runtime_, back.claim, compute_));
+            EBB_EXPECT_OK(ebb_graph_release(runtime_, graph_));
+        } else {
+            EBB_EXPECT_OK(ebb_graph_release(runtime_, graph_));
+            EBB_ASSERT_OK(ebb_return(runtime_, back.claim, compute_));
+        }
+        EBB_ASSERT_OK(ebb_release(runtime_, tensors_[0].activation));
+        EXPECT_EQ(stats().staging_used_bytes, 0U);
+        std::swap(compute_, other_);
+        save(tensors_[1]);
+        read_back(tensors_[1], true);
+        static std::atomic<bool> overtaken;
+        overtaken = false;
+        EBB_ASSERT_OK(ebb_host_launch(
+            runtime_, compute_, [](void *) { overtaken = true; }, nullptr));
+        for (int look = 0; look < 200 && !overtaken; ++look) {
+            std::this_thread::sleep_for(std::chrono::microseconds(100));
+        }
+        EXPECT_FALSE(overtaken);
+        go.set_value();
+        synchronize();
+        std::swap(compute_, other_);
+        synchronize();
+        EXPECT_THAT(wrong_, ::testing::IsEmpty());
+    }
 }
 
 // ------------------------------------------------------------------------------------------------ refused --
