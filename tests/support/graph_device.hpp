@@ -40,21 +40,25 @@ public:
 
     // ---- The caller's side.
     void begin_capture(stream_id stream) {
-        current_ = capture{};
-        current_.id = ++last_id_;
-        current_.origin = stream;
-        current_.last[stream] = {};
+        capture &begun = open_[++last_id_];
+        begun.id = last_id_;
+        begun.origin = stream;
+        begun.last[stream] = {};
     }
-    // Empty when it broke a rule.
-    graph end_capture() {
-        for (const auto &[stream, last] : current_.last) {
-            if (stream != current_.origin && !all_behind(current_.last[current_.origin], last)) {
-                static_cast<void>(violate("a stream that takes part in the capture was not joined"));
+    // Of the capture that began there; without an argument, of the only one. Empty when it broke a rule.
+    graph end_capture() { return open_.size() == 1 ? end_capture(open_.begin()->second.origin) : graph{}; }
+    graph end_capture(stream_id origin) {
+        capture *const ended = capture_with(origin);
+        if (ended == nullptr) {
+            return {};
+        }
+        for (const auto &[stream, last] : ended->last) {
+            if (stream != ended->origin && !all_behind(*ended, ended->last[ended->origin], last)) {
+                static_cast<void>(violate(ended, "a stream that takes part in the capture was not joined"));
             }
         }
-        graph made = current_.invalid ? graph{} : std::move(current_.nodes);
-        current_ = capture{};
-        captured_events_.clear();
+        graph made = ended->invalid ? graph{} : std::move(ended->nodes);
+        open_.erase(ended->id);  // its events stay what they are until they are recorded again
         return made;
     }
     void launch_graph(const graph &g, stream_id stream, std::mt19937_64 &random) {
@@ -76,12 +80,20 @@ public:
             left.erase(std::find(left.begin(), left.end(), next));
         }
     }
+    // Makes the one come behind the other, as a caller does.
+    status come_behind(stream_id stream, stream_id other) {
+        const result<event_id> event = create_event(event_kind::plain);
+        status done = event.ok() ? record_event(event.value(), other) : event.why();
+        return done.ok() ? wait_event(stream, event.value()) : done;
+    }
     // A kernel.
     status launch(stream_id stream, void (*function)(void *), void *argument) {
         return on(stream, [this, function, argument](stream_id s) { return host().launch(s, function, argument); });
     }
 
     std::vector<std::string> violations;
+    int calls_until_invalid = -1;  // calls on capturing streams until their capture is given up, as for another
+                                   // thread's call; -1: never
 
     // ---- The device.
     [[nodiscard]] const device_info &info() const noexcept override { return info_; }
@@ -98,7 +110,8 @@ public:
         return allowed("unmap_host") ? inner().unmap_host(data, size_bytes) : refuse();
     }
     status destroy_stream(stream_id stream) override {
-        return takes_part(stream) ? violate("destroy_stream of a stream in a capture") : inner().destroy_stream(stream);
+        capture *const in = capture_with(stream);
+        return in != nullptr ? violate(in, "destroy_stream of a stream in a capture") : inner().destroy_stream(stream);
     }
     result<event_id> create_event(event_kind kind) override {
         result<event_id> made = inner().create_event(kind);
@@ -108,33 +121,50 @@ public:
         return made;
     }
     status record_event(event_id event, stream_id stream) override {
-        if (!takes_part(stream)) {
+        capture *const in = capture_with(stream);
+        if (in == nullptr) {
             captured_events_.erase(event);
             return inner().record_event(event, stream);
         }
         if (timed_.count(event) != 0) {
-            return violate("a timed event in a capture");
+            return violate(in, "a timed event in a capture");
         }
-        captured_events_[event] = current_.last[stream];
+        if (gives_up(*in)) {
+            return given_up();
+        }
+        captured_events_[event] = {in->id, in->last[stream]};
         return {};
     }
     status wait_event(stream_id stream, event_id event) override {
+        capture *const in = capture_with(stream);
         const auto captured = captured_events_.find(event);
         if (captured == captured_events_.end()) {
-            return takes_part(stream) ? violate("a wait in a capture for an event outside of it")
-                                      : inner().wait_event(stream, event);
+            return in != nullptr ? violate(in, "a wait in a capture for an event outside of it")
+                                 : inner().wait_event(stream, event);
         }
-        std::vector<size_t> &last = current_.last[stream];
-        last.insert(last.end(), captured->second.begin(), captured->second.end());
+        capture *const of = capture_of(captured->second);
+        if (of == nullptr || (in != nullptr && in != of)) {
+            static_cast<void>(violate(in, "a wait for an event of another capture"));
+            return violate(of, "a wait outside of the capture");
+        }
+        if (gives_up(*of)) {
+            return given_up();
+        }
+        std::vector<size_t> &last = of->last[stream];
+        last.insert(last.end(), captured->second.after.begin(), captured->second.after.end());
         return {};
     }
     result<bool> event_done(event_id event) override {
-        return captured_events_.count(event) != 0 ? result<bool>(violate("event_done of a captured event"))
-                                                  : inner().event_done(event);
+        const auto captured = captured_events_.find(event);
+        return captured != captured_events_.end()
+                   ? result<bool>(violate(capture_of(captured->second), "event_done of a captured event"))
+                   : inner().event_done(event);
     }
     status synchronize_event(event_id event) override {
-        return captured_events_.count(event) != 0 ? violate("synchronize_event of a captured event")
-                                                  : inner().synchronize_event(event);
+        const auto captured = captured_events_.find(event);
+        return captured != captured_events_.end()
+                   ? violate(capture_of(captured->second), "synchronize_event of a captured event")
+                   : inner().synchronize_event(event);
     }
     status copy(stream_id stream, copy_direction direction, void *destination, const void *source,
                 uint64_t size_bytes) override {
@@ -142,15 +172,16 @@ public:
                   [=, this](stream_id s) { return inner().copy(s, direction, destination, source, size_bytes); });
     }
     status checksum(stream_id stream, const void *data, uint64_t size_bytes, uint64_t *accumulator) override {
-        return takes_part(stream) ? violate("checksum in a capture")
-                                  : inner().checksum(stream, data, size_bytes, accumulator);
+        capture *const in = capture_with(stream);
+        return in != nullptr ? violate(in, "checksum in a capture")
+                             : inner().checksum(stream, data, size_bytes, accumulator);
     }
     result<capture_id> capture_of(stream_id stream) override {
-        if (!takes_part(stream)) {
+        const capture *const in = capture_with(stream);
+        if (in == nullptr) {
             return capture_id::none;
         }
-        return current_.invalid ? result<capture_id>(status(code::wrong_state, "the capture was given up"))
-                                : result<capture_id>(capture_id{current_.id});
+        return in->invalid ? result<capture_id>(given_up()) : result<capture_id>(capture_id{in->id});
     }
 
 private:
@@ -162,46 +193,71 @@ private:
         std::map<stream_id, std::vector<size_t>>
             last;  // of each stream that takes part: what its next node comes behind
     };
+    struct captured_event {
+        uint64_t capture = 0;
+        std::vector<size_t> after;
+    };
 
-    [[nodiscard]] bool takes_part(stream_id stream) const { return current_.last.count(stream) != 0; }
+    [[nodiscard]] capture *capture_with(stream_id stream) {
+        const auto found = std::find_if(open_.begin(), open_.end(),
+                                        [stream](const auto &c) { return c.second.last.count(stream) != 0; });
+        return found == open_.end() ? nullptr : &found->second;
+    }
+    [[nodiscard]] capture *capture_of(const captured_event &event) {
+        const auto found = open_.find(event.capture);
+        return found == open_.end() ? nullptr : &found->second;
+    }
     status on(stream_id stream, std::function<status(stream_id)> run) {
-        if (!takes_part(stream)) {
+        capture *const in = capture_with(stream);
+        if (in == nullptr) {
             return run(stream);
         }
-        std::vector<size_t> &last = current_.last[stream];
-        current_.nodes.push_back({std::move(run), last});
-        last = {current_.nodes.size() - 1};
+        if (gives_up(*in)) {
+            return given_up();
+        }
+        std::vector<size_t> &last = in->last[stream];
+        in->nodes.push_back({std::move(run), last});
+        last = {in->nodes.size() - 1};
         return {};
     }
-    [[nodiscard]] bool all_behind(const std::vector<size_t> &ends, const std::vector<size_t> &wanted) const {
+    [[nodiscard]] static bool all_behind(const capture &in, const std::vector<size_t> &ends,
+                                         const std::vector<size_t> &wanted) {
         std::set<size_t> reached;
         std::vector<size_t> open(ends.begin(), ends.end());
         while (!open.empty()) {
             const size_t i = open.back();
             open.pop_back();
             if (reached.insert(i).second) {
-                open.insert(open.end(), current_.nodes[i].after.begin(), current_.nodes[i].after.end());
+                open.insert(open.end(), in.nodes[i].after.begin(), in.nodes[i].after.end());
             }
         }
         return std::all_of(wanted.begin(), wanted.end(), [&](size_t i) { return reached.count(i) != 0; });
     }
     [[nodiscard]] bool allowed(const char *call) {
-        if (current_.id != 0) {
-            static_cast<void>(violate(std::string(call) + " while a capture is open"));
+        for (auto &[id, in] : open_) {
+            static_cast<void>(violate(&in, std::string(call) + " while a capture is open"));
         }
-        return current_.id == 0;
+        return open_.empty();
     }
     static status refuse() { return {code::device_error, "not while a capture is open"}; }
-    status violate(std::string what) {
+    [[nodiscard]] bool gives_up(capture &in) {
+        in.invalid |= calls_until_invalid == 0;
+        calls_until_invalid -= calls_until_invalid > 0 ? 1 : 0;
+        return in.invalid;
+    }
+    static status given_up() { return {code::wrong_state, "the capture was given up"}; }
+    status violate(capture *in, std::string what) {
         violations.push_back(std::move(what));
-        current_.invalid = true;
+        if (in != nullptr) {
+            in->invalid = true;
+        }
         return {code::device_error, violations.back()};
     }
 
     device_info info_;
-    capture current_;
+    std::map<uint64_t, capture> open_;
     uint64_t last_id_ = 0;
-    std::map<event_id, std::vector<size_t>> captured_events_;
+    std::map<event_id, captured_event> captured_events_;
     std::set<event_id> timed_;
 };
 
