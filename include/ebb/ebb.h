@@ -362,7 +362,8 @@ EBB_API ebb_status ebb_collective_end(ebb_runtime *runtime, ebb_stream stream);
  * - Blocks and slots that were used in a capture belong to its graph until ebb_graph_release, which is called when no launch of
  *   it is under way or will come; ebb_statistics counts them. Releasing an activation before ends its handle only.
  * - Graphs are launched in the order in which they were captured: offload in one and reload in a later one. Calls outside of
- *   captures may use what was offloaded in one, on a stream that comes behind its launch.
+ *   captures may use what was offloaded in one, on a stream that comes behind its launch, and return their claims before the
+ *   next launch: bytes of one launch are not those of the next, and a capture that asks for them meanwhile is EBB_WRONG_STATE.
  * - In a capture nothing is measured and the step is not recorded; it follows the plan as it stands. Copies are not held for
  *   collectives. While one is open, Ebb allocates, pins and frees nothing, on any thread: run a step without capturing
  *   first. A lent allocator is asked all the same, and keeps what a capture has used until ebb_graph_release. Work of Ebb's that a capture would have to come behind must be over: synchronize the device before it begins.

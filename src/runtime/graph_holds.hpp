@@ -23,6 +23,7 @@ public:
         uint64_t key = 0;  // what is used again has the same: size, and what else must fit
         uint64_t size_bytes = 0;
         bool aside = false;  // no activation uses it
+        bool retired = false;
         uint64_t turn = 0;   // when it was put aside
         ticket_set readers;  // behind which it may be used again
         stream_id home{};
@@ -53,14 +54,20 @@ public:
         return true;
     }
 
+    // Its capture does not use it again: a copy that failed half-way may be part of the graph.
+    void retire(uint64_t graph, uint32_t id) {
+        hold(graph, id, all_[id].key, all_[id].size_bytes);
+        all_[id].retired = true;
+    }
+
     // What that graph alone holds, has that key and may be used, the first put aside. usable(readers) says so.
     template <class Usable>
     std::optional<uint32_t> take(uint64_t graph, uint64_t key, std::vector<ticket> &waits, Usable &&usable) {
         auto best = all_.end();
         for (auto at = all_.begin(); at != all_.end(); ++at) {
             const held &h = at->second;
-            if (h.aside && h.key == key && h.graphs.size() == 1 && h.graphs[0] == graph && usable(h.readers) &&
-                (best == all_.end() || h.turn < best->second.turn)) {
+            if (h.aside && !h.retired && h.key == key && h.graphs.size() == 1 && h.graphs[0] == graph &&
+                usable(h.readers) && (best == all_.end() || h.turn < best->second.turn)) {
                 best = at;
             }
         }

@@ -284,6 +284,7 @@ private:
     status copy_in(activation &body);
     status copy_into(activation &body, std::byte *destination, const std::vector<ticket> &behind);
     void release_slot(activation &body);
+    void lose_block(activation &body);
     void unclaimed_add(index b, bool front);
     void unclaimed_remove(index b);
     void leave_unclaimed(index b);
@@ -322,6 +323,7 @@ private:
     lane_sample sample_collective(stream_id stream, uint32_t number);
     status come_behind(stream_id collective);
     [[nodiscard]] bool links_wanted() const noexcept;
+    [[nodiscard]] bool links_taken() const noexcept;
     status hold_copy(index i);
     void issue_held_to(index last);
     void issue_held(index i);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/runtime.hpp"
 
@@ -48,13 +49,10 @@ status runtime::collective_end(stream_id stream) {
     }
     collectives_.erase(ended);
     EBB_TRY(status(entered));
-    if (capturing()) {
-        settle();  // nothing was held: where copies go in a graph is fixed when it is captured
-        return {};
-    }
-    // A point that cannot be had orders nothing, but the copies go all the same: they are only early.
-    const status behind = come_behind(stream);
-    if (!links_wanted()) {
+    // Nothing of a capture is held: where its copies go is fixed then. What was held outside cannot come behind an end
+    // in a capture. A point that cannot be had orders nothing, but the copies go all the same: they are only early.
+    const status behind = capturing() ? status() : come_behind(stream);
+    if (!links_taken()) {
         prefetch_held_ = false;
         if (!held_copies_.empty()) {
             issue_held_to(held_copies_.back());
@@ -78,8 +76,11 @@ runtime::lane_sample runtime::sample_collective(stream_id stream, uint32_t numbe
 }
 
 bool runtime::links_wanted() const noexcept {
-    return !capturing() &&
-           std::any_of(collectives_.begin(), collectives_.end(), [](const collective &c) { return !c.captured; });
+    return !capturing() && links_taken();
+}
+
+bool runtime::links_taken() const noexcept {
+    return std::any_of(collectives_.begin(), collectives_.end(), [](const collective &c) { return !c.captured; });
 }
 
 // What was held starts behind the end; a direction in which nothing was held is not made to wait.
@@ -103,13 +104,16 @@ status runtime::hold_copy(index i) {
     return {};
 }
 
-// Those that were asked for before go first: a lane's order is that of the calls.
+// Those that were asked for before go first: a lane's order is that of the calls. None of them is part of a capture,
+// whatever this call is part of.
 void runtime::issue_held_to(index last) {
+    const index capture = std::exchange(capture_, k_no_index);
     const auto end = std::find(held_copies_.begin(), held_copies_.end(), last) + 1;
     for (auto at = held_copies_.begin(); at != end; ++at) {
         issue_held(*at);
     }
     held_copies_.erase(held_copies_.begin(), end);
+    capture_ = capture;
 }
 
 void runtime::issue_held(index i) {

@@ -494,6 +494,9 @@ void runtime::abandon_block(activation &a) {
     }
     if (!a.source_lost) {
         free_block(a.block, behind);
+    } else if (capturing()) {
+        block_holds_.retire(graphs_.handle(capture_), a.block);  // and free when its graph is over
+        free_block(a.block, {});
     }
 }
 

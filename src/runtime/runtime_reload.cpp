@@ -200,7 +200,7 @@ status runtime::copy_in(activation &body) {
             body.h2d = {};
             release_slot(body);
         } else {
-            body.block_lost = true;
+            lose_block(body);
             strand_slot(body.slot, body.home);
         }
         body.has_slot = false;
@@ -423,10 +423,19 @@ status runtime::after_failed_reload(activation &body, stream_id consumer, const 
         keep_block_behind(body, behind);
         ordered = lines_.wait(consumer, behind);
     } else {
-        body.block_lost = true;
+        lose_block(body);
     }
     const char *advice = ordered.ok() ? "" : "; its memory may still be written: keep it until the runtime is closed";
     return {why.code(), fmt::format("reload of '{}': {}{}", describe(body), why.text(), advice)};
+}
+
+// Who may read it cannot be waited for. What is part of a capture is over with its graph.
+void runtime::lose_block(activation &body) {
+    if (capturing()) {
+        block_holds_.retire(graphs_.handle(capture_), body.block);
+    } else {
+        body.block_lost = true;
+    }
 }
 
 // A point that cannot be added is a reader that nobody will wait for: the block is not used again.

@@ -161,8 +161,14 @@ void runtime::run_deleter(activation &a) {
     thread_sources_.push_back(s);
 }
 
-// A slot that may still be written and is never used again: of a lent allocator, its memory goes back at close.
+// A slot that may still be written and is never used again: of a lent allocator, its memory goes back at close. What is
+// part of a capture is over with its graph.
 void runtime::strand_slot(staging::slot_id slot, stream_id home) {
+    if (capturing()) {
+        slot_holds_.retire(graphs_.handle(capture_), slot);
+        static_cast<void>(slot_holds_.put_aside(slot, {}, home));
+        return;
+    }
     if (staging_->is_adopted(slot)) {
         const staging::handed_back memory = staging_->free(slot, {});
         stranded_.push_back({{}, {nullptr, nullptr, memory.memory, memory.footprint_bytes, home}});

@@ -12,12 +12,12 @@ status runtime::begin_step(phase p) {
     phase_ = p;
     evaluating_ = p == phase::evaluate;
     sampling_ = false;
+    abandon_ended_captures();
     if (!training()) {
         settle();
         return {};
     }
     ++step_number_;
-    abandon_ended_captures();
     step_captured_ = any_open_capture();
     position_ = 0;
     window_ = 0;
