@@ -1,5 +1,8 @@
 // Random steps, captured whole or in parts, replayed in random orders with new inputs, with eager steps between: every
 // byte that is read is right, no rule of captures is broken, and when all graphs are released nothing is held.
+#include <utility>
+#include <vector>
+
 #include "capture_rig.hpp"
 
 namespace ebb::test {
@@ -58,6 +61,40 @@ protected:
         }
         return made;
     }
+    // Claims from outside, held while graphs are launched, read what they claimed.
+    void claim_around_launches(const std::vector<captured_step> &steps) {
+        EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+        ++input_;
+        forward();
+        synchronize();
+        std::vector<std::pair<ebb_claim, void *>> held(tensors_.size());
+        for (size_t i = 0; i < held.size(); ++i) {
+            ebb_reload_info back = sized<ebb_reload_info>();
+            if (draw(3) != 0 && ebb_reload(runtime_, tensors_[i].activation, compute_, &back) == EBB_OK) {
+                held[i] = {back.claim, back.data};
+            }
+        }
+        const uint64_t claimed_input = input_;
+        std::vector<ebb_activation> saved;
+        for (const tensor &t : tensors_) {
+            saved.push_back(t.activation);
+        }
+        for (const captured_step &step : steps) {
+            replay_step(step);
+        }
+        const uint64_t latest = std::exchange(input_, claimed_input);
+        for (size_t i = 0; i < held.size(); ++i) {
+            if (held[i].first != 0 && held[i].second != tensors_[i].source) {  // which launches write
+                consume(held[i].second, tensors_[i]);
+            }
+            if (held[i].first != 0) {
+                EBB_EXPECT_OK(ebb_return(runtime_, held[i].first, compute_));
+            }
+            EBB_EXPECT_OK(ebb_release(runtime_, saved[i]));
+        }
+        synchronize();
+        input_ = latest;
+    }
     void replay_step(const captured_step &step) {
         std::vector<const graph_device::graph *> parts;
         for (const graph_device::graph &part : step.parts) {
@@ -79,6 +116,7 @@ TEST_P(random_captures, read_what_was_saved_and_leave_nothing) {
         if (draw(2) == 0) {
             eager_steps(1);
         }
+        claim_around_launches(steps);
         if (draw(3) == 0) {
             for (const ebb_graph handle : steps.front().handles) {
                 EBB_EXPECT_OK(ebb_graph_release(runtime_, handle));

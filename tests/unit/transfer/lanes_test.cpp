@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -121,6 +122,48 @@ TEST_F(lanes_test, a_lane_is_behind_what_a_stream_it_waits_for_was_behind) {
     device_.waits.clear();
     EXPECT_TRUE(out.wait(later).ok());
     EXPECT_EQ(device_.waits.size(), 1U);
+}
+
+TEST_F(lanes_test, what_a_lane_is_behind_already_is_not_forgotten_for_less) {
+    lanes &one = with(1);
+    EXPECT_TRUE(lines_.of(k_caller).ok());
+    ticket early;
+    EXPECT_TRUE(one.begin(copy_direction::h2d).finish(early).ok());
+    EXPECT_TRUE(lines_.wait(k_caller, early).ok());
+    ticket produced;
+    EXPECT_TRUE(lines_.mark(k_caller, produced).ok());
+    ticket late;
+    EXPECT_TRUE(one.begin(copy_direction::h2d).finish(late).ok());
+    lanes::transfer out = one.begin(copy_direction::d2h);
+    EXPECT_TRUE(out.wait(late).ok());
+    EXPECT_TRUE(out.wait(produced).ok());
+    device_.waits.clear();
+    EXPECT_TRUE(out.wait(late).ok());
+    EXPECT_TRUE(device_.waits.empty());
+}
+
+TEST_F(lanes_test, a_lane_is_not_behind_what_the_device_refused_to_let_it_wait_for) {
+    ticket point;
+    EXPECT_TRUE(lines_.mark(k_caller, point).ok());
+    lanes::transfer out = with(1).begin(copy_direction::d2h);
+    device_.refuse_waits = true;
+    EXPECT_EQ(out.wait(point).code(), code::device_error);
+    device_.refuse_waits = false;
+    EXPECT_TRUE(out.wait(point).ok());
+    EXPECT_EQ(device_.waits.size(), 1U);
+}
+
+TEST_F(lanes_test, in_a_capture_each_lane_has_a_stream_of_its_own) {
+    const capture_id capture{3};
+    lines_.open_capture(capture);
+    result<std::unique_ptr<lanes>> made = lanes::make_in_capture(device_, lines_, 2, k_chunk_bytes, capture);
+    ASSERT_TRUE(made.ok());
+    std::set<stream_id> streams;
+    for (int i = 0; i < 2; ++i) {
+        streams.insert(made.value()->begin(copy_direction::d2h).stream());
+        streams.insert(made.value()->begin(copy_direction::h2d).stream());
+    }
+    EXPECT_EQ(streams.size(), 4U);
 }
 
 TEST_F(lanes_test, a_transfer_ends_with_a_point_of_its_lane) {

@@ -96,6 +96,43 @@ TEST_F(timelines_test, what_comes_before_a_point_is_what_its_stream_waited_for_b
     EXPECT_EQ(before(mark(k_a)), std::vector<uint64_t>{2});
 }
 
+// What a stream waited for is not what the stream waited for that has its timeline next.
+TEST_F(timelines_test, a_timeline_that_serves_a_new_stream_is_behind_nothing) {
+    const uint16_t ours = lines_.own(k_b).value();
+    ticket point;
+    EXPECT_TRUE(lines_.mark_line(ours, point).ok());
+    std::set<uint64_t> numbers;
+    bool again = false;
+    for (uint64_t s = 0; s < 200; ++s) {
+        const stream_id stream{1000 + s};
+        const ticket first = mark(stream);
+        again |= !numbers.insert(first.timeline).second;
+        lines_.each_before(first, [](ticket) { ADD_FAILURE(); });
+        device_.waits.clear();
+        EXPECT_TRUE(lines_.wait(stream, point).ok());
+        EXPECT_EQ(device_.waits.size(), 1U);
+        mark(stream);
+        device_.reach(stream, device_.recorded(stream));
+    }
+    EXPECT_TRUE(again);
+}
+
+TEST_F(timelines_test, timelines_of_captures_that_are_closed_serve_the_next) {
+    std::set<uint64_t> numbers;
+    ticket old;
+    for (uint64_t c = 1; c <= 100; ++c) {
+        lines_.open_capture(capture_id{c});
+        ticket point;
+        EXPECT_TRUE(lines_.mark_line(lines_.own(k_b, capture_id{c}).value(), point).ok());
+        EXPECT_FALSE(lines_.known_done(point));
+        EXPECT_TRUE(lines_.known_done(old));
+        numbers.insert(point.timeline);
+        lines_.close_capture(capture_id{c});
+        old = point;
+    }
+    EXPECT_EQ(numbers.size(), 1U);
+}
+
 TEST_F(timelines_test, of_more_of_our_streams_than_are_remembered_the_oldest_is_forgotten) {
     mark(k_a);
     std::vector<ticket> points(6);
