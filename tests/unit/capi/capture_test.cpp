@@ -5,7 +5,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
 #include <future>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -475,6 +478,59 @@ TEST_F(captures, memory_that_is_in_use_outside_is_not_taken) {
     EXPECT_FALSE(device_->end_capture().empty());
     go.set_value();
     EBB_ASSERT_OK(ebb_host_stream_synchronize(runtime_, other_));
+}
+
+// What a lent allocator gave for a capture stays out until the graph is released, and goes back then.
+TEST_F(captures, what_is_lent_for_a_capture_goes_back_with_its_graph) {
+    struct pool {
+        std::map<void *, uint64_t> out;
+        std::vector<void *> retired;  // launches may be on their way to it
+        ~pool() {
+            for (void *data : retired) {
+                std::free(data);
+            }
+        }
+    } lent;
+    ebb_allocator from{};
+    from.context = &lent;
+    from.alloc = [](void *context, uint64_t size_bytes, uint64_t alignment, ebb_stream) {
+        void *data = std::aligned_alloc(alignment, size_bytes);
+        static_cast<pool *>(context)->out[data] = size_bytes;
+        return data;
+    };
+    from.free = [](void *context, void *data, uint64_t size_bytes, ebb_stream) {
+        auto *p = static_cast<pool *>(context);
+        EXPECT_EQ(p->out[data], size_bytes);
+        std::memset(data, 0xDD, size_bytes);
+        p->out.erase(data);
+        p->retired.push_back(data);
+    };
+    open(&from);
+    make_tensors({k_tensor_bytes, 2 * k_tensor_bytes, k_tensor_bytes});
+    eager_steps(3);
+    EXPECT_TRUE(lent.out.empty());
+    const graph_device::graph first = captured([&] {
+        forward();
+        backward();
+    });
+    const ebb_graph first_graph = graph_;
+    const size_t held = lent.out.size();
+    EXPECT_GT(held, 0U);
+    replay({&first}, 5);
+    eager_steps(1);
+    replay({&first}, 5);
+    const graph_device::graph second = captured([&] {
+        forward();
+        backward();
+    });
+    EXPECT_GT(lent.out.size(), held);
+    EBB_EXPECT_OK(ebb_graph_release(runtime_, first_graph));
+    EXPECT_GT(lent.out.size(), 0U);
+    replay({&second}, 5);
+    EBB_EXPECT_OK(ebb_graph_release(runtime_, graph_));
+    EXPECT_TRUE(lent.out.empty());
+    EXPECT_EQ(stats().staging_used_bytes, 0U);
+    EBB_EXPECT_OK(ebb_runtime_close(std::exchange(runtime_, nullptr), 0));
 }
 
 // -------------------------------------------------------------------------------- what was not launched, or is over --
