@@ -11,6 +11,8 @@ usage: bash cmake/setup.sh [GROUP...]
 Groups of packages (default: build):
   build  compiler, CMake, Ninja, ccache, Python and the libraries: programs, tests and benchmarks
   python what tests in Python need: the solver of the linear programs that plans are compared with
+  plugins
+         what the Python package is compiled with
   cuda   the CUDA toolkit, unless there is one of version 13 or newer: in CUDAToolkit_ROOT, CUDA_PATH, PATH or
          /usr/local/cuda. It is 280 MB, from Python packages; builds find it by CUDAToolkit_ROOT=build/cuda
   ci     the second compiler with its sanitizers, clang-format and clang-tidy; large
@@ -24,6 +26,7 @@ packages_of() {
                 libgtest-dev libgmock-dev libbenchmark-dev
             ;;
         python | cuda) echo python3 python3-venv ;;
+        plugins) echo python3 python3-dev python3-venv ;;
         ci) echo clang-14 libclang-rt-14-dev clang-tidy-14 clang-format-14 ;;
         *) return 1 ;;
     esac

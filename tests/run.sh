@@ -4,14 +4,16 @@ set -euo pipefail
 
 usage() {
     cat <<'TEXT'
-usage: bash tests/run.sh [--core | --ci]
+usage: bash tests/run.sh [--core | --plugins | --ci]
 
 Installs the Debian packages that are missing (as root; otherwise says which), builds the release preset into
 build/release and runs all tests but those that need a GPU (benchmarks/gpu/run_all.sh runs those). Ends with CTest's
 summary.
 
   --core  the C++ tests alone
-  --ci    all tests, then also: address and undefined-behaviour sanitizers by the second compiler, and by it what they
+  --plugins
+          all tests, then those of the Python package with real PyTorch, which takes 5 GB outside the tree
+  --ci    all of these, then also: address and undefined-behaviour sanitizers by the second compiler, and by it what they
           leave out; the thread sanitizer, clang-format, clang-tidy, and the build from the bundle for GPU machines (as root:
           in a mount namespace); prints one line for each of them at the end. Installs a CUDA toolkit where there is none
   --help  this text
@@ -25,6 +27,7 @@ mode=all
 for argument in "$@"; do
     case $argument in
         --core) mode=core ;;
+        --plugins) mode=plugins ;;
         --ci) mode=ci ;;
         --help | -h)
             usage
@@ -64,6 +67,11 @@ run_tests() { # PRESET [LABELS_LEFT_OUT]
         --label-exclude "^(${2:+$2|}gpu)\$"
 }
 
+run_plugins() {
+    echo "== test plugins"
+    bash tests/plugins/run.sh torch
+}
+
 # Where cmake/setup.sh cuda has installed one, the system has none.
 use_installed_toolkit() {
     if [ -x build/cuda/bin/nvcc ]; then
@@ -77,12 +85,18 @@ if [ "$mode" != ci ]; then
     else
         bash cmake/setup.sh build python
     fi
+    if [ "$mode" = plugins ]; then
+        bash cmake/setup.sh plugins
+    fi
     use_installed_toolkit
     build release
     if [ "$mode" = core ]; then
         run_tests release python
     else
         run_tests release
+    fi
+    if [ "$mode" = plugins ]; then
+        run_plugins
     fi
     exit
 fi
@@ -126,6 +140,9 @@ check_tidy() {
         xargs -0 -n 1 -P "$jobs" clang-tidy-14 -p build/clang --quiet --warnings-as-errors='*' 2>&1 |
         { grep -v ' warnings* generated\.$' || true; }
 }
+check_plugins() {
+    run_plugins
+}
 check_bundle() {
     echo "== build from the bundle for GPU machines"
     bash tests/gpu/bundle_build_test.sh
@@ -148,13 +165,13 @@ show_failures() { # CHECK
     done
 }
 
-bash cmake/setup.sh build python cuda ci
+bash cmake/setup.sh build python plugins cuda ci
 use_installed_toolkit
 mkdir -p build/ci
 rm -f build/*/Testing/Temporary/LastTestsFailed.log
 failed=()
 summary=()
-for check in format release asan_ubsan tsan clang tidy bundle; do
+for check in format release plugins asan_ubsan tsan clang tidy bundle; do
     started=$SECONDS
     # In a shell of its own with -e: as the condition of an if, a failing command would not end the function.
     set +e
