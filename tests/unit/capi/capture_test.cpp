@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
@@ -484,6 +485,7 @@ TEST_F(captures, memory_that_is_in_use_outside_is_not_taken) {
 TEST_F(captures, what_is_lent_for_a_capture_goes_back_with_its_graph) {
     struct pool {
         std::map<void *, uint64_t> out;
+        std::function<void(void *, uint64_t)> use_again;
         std::vector<void *> retired;  // launches may be on their way to it
         ~pool() {
             for (void *data : retired) {
@@ -491,6 +493,15 @@ TEST_F(captures, what_is_lent_for_a_capture_goes_back_with_its_graph) {
             }
         }
     } lent;
+    // Behind what is on the home stream.
+    lent.use_again = [this](void *data, uint64_t size_bytes) {
+        launch(
+            [](void *argument) {
+                const auto *k = static_cast<kernel *>(argument);
+                std::memset(k->data, 0xDD, k->size_bytes);
+            },
+            {this, data, size_bytes, 0});
+    };
     ebb_allocator from{};
     from.context = &lent;
     from.alloc = [](void *context, uint64_t size_bytes, uint64_t alignment, ebb_stream) {
@@ -501,7 +512,7 @@ TEST_F(captures, what_is_lent_for_a_capture_goes_back_with_its_graph) {
     from.free = [](void *context, void *data, uint64_t size_bytes, ebb_stream) {
         auto *p = static_cast<pool *>(context);
         EXPECT_EQ(p->out[data], size_bytes);
-        std::memset(data, 0xDD, size_bytes);
+        p->use_again(data, size_bytes);
         p->out.erase(data);
         p->retired.push_back(data);
     };
