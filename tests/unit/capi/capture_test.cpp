@@ -1126,6 +1126,38 @@ TEST_F(captures, a_source_from_outside_that_is_released_in_a_capture_goes_when_i
     }
 }
 
+TEST_F(captures, a_kept_source_from_outside_is_neither_read_in_a_capture_nor_freed_before_it_is_written) {
+    options_.staging_bytes = 16 * k_tensor_bytes;
+    options_.max_activation_bytes = 2 * k_tensor_bytes;
+    options_.policy = "keep";
+    open_with_three();
+    eager_steps(1);
+    std::promise<void> go;
+    static std::promise<void> *gate;
+    gate = &go;
+    EBB_ASSERT_OK(ebb_host_launch(
+        runtime_, other_, [](void *) { gate->get_future().wait(); }, nullptr));
+    ebb_offload_args a = args_for(tensors_[0]);
+    a.producers = &other_;
+    const ebb_stream home = compute_;
+    a.home = &home;
+    const int deleted = tensors_[0].deleted;
+    EBB_ASSERT_OK(ebb_offload(runtime_, &a, &info_));
+    device_->begin_capture(stream_id{compute_});
+    ebb_reload_info back = zeroed<ebb_reload_info>();
+    EBB_EXPECT_REFUSED(ebb_reload(runtime_, info_.activation, compute_, &back), EBB_WRONG_STATE,
+                       "'t1' is still being copied outside of this capture");
+    EBB_EXPECT_OK(ebb_release(runtime_, info_.activation));
+    EXPECT_EQ(tensors_[0].deleted, deleted);
+    EBB_EXPECT_OK(ebb_graph_join(runtime_, compute_, &graph_));
+    static_cast<void>(device_->end_capture());
+    go.set_value();
+    EBB_ASSERT_OK(ebb_host_stream_synchronize(runtime_, other_));
+    while (tensors_[0].deleted == deleted) {
+        EBB_ASSERT_OK(ebb_progress(runtime_));
+    }
+}
+
 TEST_F(captures, devices_without_graphs_say_so) {
     host_device_options host;
     host.capacity_bytes = 1U << 20U;
