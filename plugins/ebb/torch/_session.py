@@ -1,6 +1,7 @@
 """What contexts with the same settings share: hooks, one runtime per device, steps; and what the hooks ask of Python."""
 
 import atexit
+import collections
 import dataclasses
 import threading
 import warnings
@@ -10,7 +11,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ebb import _library, _torch_hooks
-from ebb.torch import _graph
+from ebb.torch import _graph, _parts
 
 _CPU, _CUDA = 1, 2  # of DLPack
 _DEFAULT_FLOOR_BYTES = 1 << 20
@@ -48,6 +49,7 @@ class Session:
         self._model: torch.nn.Module | None = None
         self._of_pass: _graph.ModuleNames | None = None
         self._refused: set[str] = set()
+        self._passed_kinds: collections.Counter = collections.Counter()
         self._optimizer_seen = False
         self.hooks = _torch_hooks.Hooks(
             tensor_type=torch.Tensor,
@@ -103,9 +105,21 @@ class Session:
         return _graph.hold(tensor)
 
     def pack_subclass(self, tensor):
+        if isinstance(tensor, torch.nn.Parameter) or tensor.is_leaf and tensor.requires_grad:
+            return _graph.hold(tensor)
+        if tensor.grad_fn is not None and _graph.is_of_parameter(tensor.grad_fn):
+            return _graph.hold(tensor)
+        tensor = _parts.arrived(tensor)
+        if type(tensor) is torch.Tensor:
+            return self.hooks.pack(tensor)
+        if _parts.can_be_taken_apart(tensor):
+            return _parts.Parts(tensor, self.hooks.pack)
+        self._passed_kinds[type(tensor).__name__] += 1
         return _graph.hold(tensor)
 
     def unpack(self, held):
+        if isinstance(held, _parts.Parts):
+            return held.put_together(self.hooks.unpack)
         return _graph.take_back(held)
 
     def stays(self, tensor, data: int, size_bytes: int) -> bool:
@@ -149,6 +163,8 @@ class Session:
         if held:
             parts.append("copied, not freed (somebody else held them; kept since):\n" + "".join(
                 f"  {name}: {count} times, {size_bytes / 2**20:.1f} MiB\n" for name, count, size_bytes in held))
+        parts.extend(f"{kind}: {count} passed through, Ebb cannot take them apart\n"
+                     for kind, count in self._passed_kinds.items())
         parts.append(f"saved tensors: {self.hooks.moved_count} given to Ebb, {self.hooks.passed_count} passed through\n")
         return "\n".join(parts)
 

@@ -1,4 +1,4 @@
-"""DDP and FSDP2, on two processes of gloo."""
+"""DDP, FSDP2 and tensor parallelism, on two processes of gloo."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
+@pytest.mark.parametrize("kind", ["ddp", "fsdp2", "tensor_parallel"])
 def test_two_processes(kind):
     program = os.path.join(os.path.dirname(__file__), "two_processes.py")
     done = subprocess.run(

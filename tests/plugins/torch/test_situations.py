@@ -127,3 +127,64 @@ def test_the_call_shape_of_torchtune_and_trl():
     assert same(plain_run, train(*MODELS["decoder"], lambda: off))
     on = ebb.torch.get_act_offloading_ctx_manager(None, use_pin_memory=False, min_offload_size=4096)
     assert same(plain_run, train(*MODELS["decoder"], lambda: on))
+
+
+class Pair(torch.Tensor):
+    """Of two parts, as quantised tensors are: high + low."""
+
+    @staticmethod
+    def __new__(cls, high, low):
+        return torch.Tensor._make_wrapper_subclass(cls, high.shape, dtype=high.dtype)
+
+    def __init__(self, high, low):
+        self.high, self.low = high, low
+
+    def __tensor_flatten__(self):
+        return ["high", "low"], None
+
+    @staticmethod
+    def __tensor_unflatten__(parts, context, size, stride):
+        return Pair(parts["high"], parts["low"])
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten.detach.default:
+            return Pair(args[0].high.detach(), args[0].low.detach())
+        raise NotImplementedError(function)
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, pair):
+        ctx.save_for_backward(pair)
+        return x * (pair.high + pair.low)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (pair,) = ctx.saved_tensors
+        assert type(pair) is Pair
+        return grad * (pair.high + pair.low), None
+
+
+def test_a_tensor_of_parts():
+    x = torch.randn(64, 64, requires_grad=True)
+    high, low = torch.randn(64, 64), torch.randn(64, 64)
+    with offload():
+        y = Product.apply(x, Pair(high, low)).sum()
+    assert ebb.torch.statistics()["cpu"]["offload_calls"] == 2
+    y.backward()
+    assert torch.equal(x.grad, high + low)
+
+
+class Opaque(torch.Tensor):
+    """Of no parts that anybody could ask for."""
+
+
+def test_a_subclass_that_cannot_be_taken_apart_passes_through():
+    x = torch.randn(64, 64, requires_grad=True)
+    with offload():
+        h = (x * 1).as_subclass(Opaque)
+        y = (h * h).sum()
+    y.backward()
+    assert torch.equal(x.grad, 2 * x.detach())
+    assert "Opaque: 2 passed through" in ebb.torch.report()

@@ -1,4 +1,5 @@
-"""Run by torchrun, in two processes: a decoder in DDP or FSDP2, with and without Ebb. Exit status 0: all alike."""
+"""Run by torchrun, in two processes: a decoder in DDP, FSDP2 or tensor-parallel, with and without Ebb. Exit status 0: all
+alike."""
 
 import contextlib
 import functools
@@ -12,6 +13,7 @@ import torch.distributed as dist
 from models import Decoder
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from training import FLOOR_BYTES, same
 
 import ebb.torch
@@ -22,6 +24,11 @@ def wrapped(kind):
     if kind == "ddp":
         return torch.nn.parallel.DistributedDataParallel(model)
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    if kind == "tensor_parallel":
+        plan = {"up": ColwiseParallel(use_local_output=False), "down": RowwiseParallel()}
+        for block in model.blocks:
+            parallelize_module(block, mesh, plan)
+        return model
     for block in model.blocks:
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
