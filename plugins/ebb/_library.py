@@ -19,6 +19,7 @@ _lib = ctypes.CDLL(os.fspath(FILE))
 OFF, ON = 1, 2
 PHASE_TRAIN, PHASE_EVALUATE = 1, 2
 CLOSE_FORCE = 1
+SOURCES_NONE = 2**64 - 1
 REPORT_TEXT, REPORT_JSON = 1, 2
 
 _TEXT_SINK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_char), ctypes.c_uint64)

@@ -9,6 +9,7 @@
 from ebb.torch._attach import attach, detach
 from ebb.torch._drop_in import OffloadActivations, get_act_offloading_ctx_manager
 from ebb.torch._offload import offload
+from ebb.torch._optimizer import offload_optimizer
 from ebb.torch._session import close, report, statistics, step
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "detach",
     "get_act_offloading_ctx_manager",
     "offload",
+    "offload_optimizer",
     "report",
     "statistics",
     "step",

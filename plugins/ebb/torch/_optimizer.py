@@ -1,0 +1,66 @@
+"""Optimizer state in host memory between steps."""
+
+import torch
+
+from ebb import _library
+from ebb.torch import _session
+
+
+class OptimizerOffload:
+    """What offload_optimizer() gave an optimizer; detach() takes it back."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, host_memory: int | None, floor: int):
+        # A runtime of its own: what is moved here has no order that a training step would be learned by. Compute goes on
+        # behind the copies, so that the memory is free for the next forward pass.
+        self._session = _session.Session(
+            _session.Settings(policy="offload", host_memory=host_memory, floor=floor,
+                              more=(("source_bytes", _library.SOURCES_NONE),))
+        )
+        self._optimizer = optimizer
+        self._floor = floor
+        self._away: dict[int, tuple[torch.Tensor, object]] = {}  # by the tensor's identity
+        self._handles = [
+            optimizer.register_step_pre_hook(lambda *_: self.bring_back()),
+            optimizer.register_step_post_hook(lambda *_: self.move_away()),
+            optimizer.register_state_dict_pre_hook(lambda *_: self.bring_back()),
+            optimizer.register_load_state_dict_pre_hook(lambda *_: self.bring_back()),
+        ]
+
+    def bring_back(self) -> None:
+        """All state is in its tensors again: for reading or changing it between steps."""
+        away, self._away = self._away, {}
+        with torch.enable_grad():  # in memory of its own: it will be held
+            for tensor, packed in away.values():
+                tensor.data = self._session.hooks.unpack(packed)
+
+    def move_away(self) -> None:
+        """Its tensors are empty until bring_back(), which a step, state_dict() and load_state_dict() call."""
+        for state in self._optimizer.state.values():
+            for tensor in state.values():
+                if isinstance(tensor, torch.Tensor) and tensor.nbytes >= self._floor and id(tensor) not in self._away:
+                    packed = self._session.hooks.pack(tensor.detach())
+                    self._away[id(tensor)] = (tensor, packed)
+                    tensor.data = tensor.new_empty(0)
+
+    def statistics(self) -> dict:
+        """Counters by device, as of ebb.torch.statistics()."""
+        return self._session.statistics()
+
+    def detach(self) -> None:
+        """State stays on the device from now on."""
+        handles, self._handles = self._handles, []
+        for handle in handles:
+            handle.remove()
+        self.bring_back()
+        self._session.close()
+
+
+def offload_optimizer(optimizer: torch.optim.Optimizer, *, host_memory: int | None = None,
+                      floor: int = 1 << 20) -> OptimizerOffload:
+    """State tensors of at least `floor` bytes live in pinned host memory between steps, and are back during step().
+
+    Bit-identical. state_dict() and load_state_dict() see all of it; a step that a gradient scaler skips moves nothing; state
+    that is made at the first step is moved from then on. What reads optimizer.state itself between steps finds empty tensors:
+    bring_back() first. host_memory caps the pinned memory, in bytes. Not thread-safe, as optimizers are not.
+    """
+    return OptimizerOffload(optimizer, host_memory, floor)
