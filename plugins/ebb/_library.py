@@ -88,6 +88,8 @@ for _name, _arguments in {
     "ebb_stats": [ctypes.c_void_p, ctypes.POINTER(Statistics)],
     "ebb_report_write": [ctypes.c_void_p, ctypes.c_int32, _TEXT_SINK, ctypes.c_void_p],
     "ebb_progress": [ctypes.c_void_p],
+    "ebb_recompute_begin": [ctypes.c_void_p, ctypes.c_uint64],
+    "ebb_recompute_end": [ctypes.c_void_p],
 }.items():
     getattr(_lib, _name).argtypes = _arguments
     getattr(_lib, _name).restype = ctypes.c_int32
@@ -124,6 +126,12 @@ class Runtime:
 
     def progress(self) -> None:
         _check(_lib.ebb_progress(self.address))
+
+    def recompute_begin(self, size_bytes: int) -> None:
+        _check(_lib.ebb_recompute_begin(self.address, size_bytes))
+
+    def recompute_end(self) -> None:
+        _check(_lib.ebb_recompute_end(self.address))
 
     def statistics(self) -> dict[str, int]:
         read = Statistics(struct_size=ctypes.sizeof(Statistics))

@@ -17,7 +17,7 @@
 #include "dlpack_table.h"
 #include "ebb/ebb.h"
 
-enum { k_most_places = 16, k_name_bytes = 256, k_most_depth = 64, k_most_dimensions = 16, k_alignment = 512,
+enum { k_most_places = 16, k_name_bytes = 256, k_most_depth = 64, k_most_dimensions = 16, k_most_inputs = 64, k_alignment = 512,
        k_cached_names = 256, k_wait_bytes = 4 << 20 };
 
 static struct {
@@ -69,6 +69,10 @@ typedef struct {
     struct device_place *places[k_most_places];
     int place_count;
     uint64_t floor_bytes;
+    PyObject *frame;          /* of the tensor that is being packed, if it can be computed again: see Packed */
+    Py_ssize_t index;
+    const ebb_activation *inputs; /* which that would read */
+    uint64_t input_count;
     unsigned long thread;     /* whose forward passes have scopes */
     PyObject *scopes[k_most_depth];
     int depth;                /* may exceed k_most_depth: those have no scope of their own */
@@ -109,6 +113,9 @@ typedef struct packed {
     struct name_record *record;
     uintptr_t storage;
     uint64_t changed_to; /* the version when it was given up, if that was another */
+    PyObject *frame;    /* null, or who can compute it again ... */
+    Py_ssize_t index;   /* ... as its which saved tensor */
+    bool is_recomputed; /* and will */
     struct layout layout; /* last: of what is passed through there is none */
 } Packed;
 
@@ -289,6 +296,7 @@ static void packed_dealloc(Packed *p) {
     leave_storage(p->hooks, p->storage, with_source);
     Py_XDECREF(p->tensor);
     Py_XDECREF(p->name);
+    Py_XDECREF(p->frame);
     Py_DECREF(p->hooks);
     PyObject_Free(p);
 }
@@ -299,6 +307,9 @@ static PyMemberDef g_packed_members[] = {
     {"activation", T_ULONGLONG, offsetof(Packed, activation), READONLY, "Ebb's handle; 0 where it is passed through."},
     {"size_bytes", T_ULONGLONG, offsetof(Packed, size_bytes), READONLY, "Bytes that are moved."},
     {"name", T_OBJECT, offsetof(Packed, name), READONLY, "The activation's name."},
+    {"frame", T_OBJECT, offsetof(Packed, frame), READONLY, "Who can compute it again; None: nobody."},
+    {"index", T_PYSSIZET, offsetof(Packed, index), READONLY, "As its which saved tensor."},
+    {"is_recomputed", T_BOOL, offsetof(Packed, is_recomputed), READONLY, "Whether it is computed again."},
     {"changed_to", T_ULONGLONG, offsetof(Packed, changed_to), READONLY,
      "The version when the source was given up, if it was another one; else 0."},
     {NULL, 0, 0, 0, NULL}};
@@ -526,6 +537,9 @@ static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, Py
         .storage_id = id,
         .storage_version = p->version,
         .placement = p->record->is_held ? EBB_PLACE_KEEP : EBB_PLACE_BY_POLICY,
+        .flags = h->frame != NULL ? EBB_OFFLOAD_CAN_RECOMPUTE : 0,
+        .recompute_from = h->inputs,
+        .recompute_from_count = h->input_count,
     };
     if (args.name == NULL) {
         goto failed;
@@ -538,6 +552,9 @@ static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, Py
         goto failed;
     }
     p->activation = info.activation;
+    p->frame = Py_XNewRef(h->frame);
+    p->index = h->index;
+    p->is_recomputed = info.placement == EBB_PLACE_RECOMPUTE;
     ++h->moved_count;
     h->moved_bytes += size_bytes;
     place->unwaited_bytes += size_bytes;
@@ -734,6 +751,39 @@ static PyObject *reload_copy(Hooks *h, Packed *p, ebb_stream consumer) {
     return as_tensor(h, p, data, 0, consumer, bytes);
 }
 
+/* Of what Ebb may decide to have computed again: frame, its which saved tensor, the tensor, stand-ins of what it is computed
+ * from. */
+static PyObject *hooks_pack_in_frame(Hooks *h, PyObject *const *args, Py_ssize_t count) {
+    ebb_activation inputs[k_most_inputs];
+    uint64_t known = 0;
+    if (count != 4 || !PyTuple_Check(args[3])) {
+        PyErr_SetString(PyExc_TypeError, "pack_in_frame(frame, index, tensor, inputs)");
+        return NULL;
+    }
+    const Py_ssize_t index = PyLong_AsSsize_t(args[1]);
+    if (index == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[3]); ++i) {
+        PyObject *input = PyTuple_GET_ITEM(args[3], i);
+        if (Py_TYPE(input) == &g_packed_type && ((Packed *)input)->activation != 0) {
+            if (known == k_most_inputs) {
+                return hooks_pack(h, args[2]); /* from too many to name */
+            }
+            inputs[known++] = ((Packed *)input)->activation;
+        }
+    }
+    h->frame = args[0];
+    h->index = index;
+    h->inputs = inputs;
+    h->input_count = known;
+    PyObject *packed = hooks_pack(h, args[2]);
+    h->frame = NULL;
+    h->inputs = NULL;
+    h->input_count = 0;
+    return packed;
+}
+
 static PyObject *reload(Hooks *h, Packed *p) {
     ebb_runtime *const runtime = p->place->runtime;
     ebb_stream consumer = 0;
@@ -748,7 +798,7 @@ static PyObject *reload(Hooks *h, Packed *p) {
     if (enabled == NULL) {
         return NULL;
     }
-    const bool may_live_on = enabled == Py_True || p->record->needs_copies;
+    const bool may_live_on = !p->is_recomputed && (enabled == Py_True || p->record->needs_copies);
     Py_DECREF(enabled);
     if (p->source == NULL && is_held_elsewhere(h, p->storage)) {
         p->record->is_held = true;
@@ -757,6 +807,9 @@ static PyObject *reload(Hooks *h, Packed *p) {
     }
     ebb_reload_info info = {.struct_size = sizeof info};
     const ebb_status status = may_live_on ? EBB_NO_SLOT : ebb_reload(runtime, p->activation, consumer, &info);
+    if (status == EBB_RECOMPUTE) {
+        return PyObject_CallMethod(h->other, "recompute", "O", p);
+    }
     if (status != EBB_OK && status != EBB_NO_SLOT) {
         return raise_last_error(status);
     }
@@ -1020,6 +1073,8 @@ static void hooks_dealloc(Hooks *h) {
 static PyMethodDef g_hooks_methods[] = {
     {"pack", (PyCFunction)hooks_pack, METH_O, "The saved tensor's stand-in."},
     {"unpack", (PyCFunction)hooks_unpack, METH_O, "The tensor that it stands for."},
+    {"pack_in_frame", (PyCFunction)(void (*)(void))hooks_pack_in_frame, METH_FASTCALL,
+     "The stand-in of a tensor that can be computed again."},
     {"enter", (PyCFunction)(void (*)(void))hooks_enter, METH_FASTCALL, "Before a module's forward."},
     {"leave", (PyCFunction)(void (*)(void))hooks_leave, METH_FASTCALL, "After it."},
     {"reset", (PyCFunction)hooks_reset, METH_NOARGS, "A forward pass begins, or is over, on the calling thread."},
@@ -1055,6 +1110,7 @@ static PyTypeObject g_hooks_type = {
               "name, or is on a device that has no place yet; unpack(p) of such a stand-in;\n"
               "stays(t, data, bytes), is_of_parameter(node), hands_on(node type): what is never moved;\n"
               "new_bytes(size, device type, device id): memory for a reload without a slot;\n"
+              "recompute(p): the tensor, computed again;\n"
               "changed(p, version): raises PyTorch's error; name_of_module(module, depth): its name.",
 };
 

@@ -7,6 +7,7 @@
 """
 
 from ebb.torch._attach import attach, detach
+from ebb.torch._checkpoint import checkpoint
 from ebb.torch._drop_in import OffloadActivations, get_act_offloading_ctx_manager
 from ebb.torch._offload import offload
 from ebb.torch._optimizer import offload_optimizer
@@ -15,6 +16,7 @@ from ebb.torch._session import close, report, statistics, step
 __all__ = [
     "OffloadActivations",
     "attach",
+    "checkpoint",
     "close",
     "detach",
     "get_act_offloading_ctx_manager",

@@ -1,8 +1,19 @@
 """The context around a forward pass."""
 
+import threading
+
 import torch
 
 from ebb.torch import _session
+
+
+_active = threading.local()
+
+
+def current_session() -> _session.Session | None:
+    """Of the innermost context that the calling thread is in."""
+    stack = getattr(_active, "stack", None)
+    return stack[-1] if stack else None
 
 
 class offload:
@@ -50,9 +61,13 @@ class offload:
         except BaseException:
             torch._C._autograd._pop_saved_tensors_default_hooks()
             raise
+        if not hasattr(_active, "stack"):
+            _active.stack = []
+        _active.stack.append(session)
         return self
 
     def __exit__(self, *raised):
+        _active.stack.pop()
         handles, self._handles = self._handles, None
         for handle in handles:
             handle.remove()

@@ -2,6 +2,7 @@
 
 import atexit
 import collections
+import contextlib
 import dataclasses
 import threading
 import warnings
@@ -77,6 +78,18 @@ class Session:
         for runtime in self._runtimes.values():
             runtime.step()
 
+    @contextlib.contextmanager
+    def recomputing(self, size_bytes: int):
+        """Reloads inside are those of something that is computed again."""
+        runtimes = list(self._runtimes.values())
+        for runtime in runtimes:
+            runtime.recompute_begin(size_bytes)
+        try:
+            yield
+        finally:
+            for runtime in runtimes:
+                runtime.recompute_end()
+
     # ----------------------------------------------------------------------------------------------- devices --
 
     def _add_place(self, device: torch.device) -> bool:
@@ -133,6 +146,9 @@ class Session:
 
     def is_of_parameter(self, node) -> bool:
         return _graph.is_of_parameter(node)
+
+    def recompute(self, packed):
+        return packed.frame.tensor(packed.index)
 
     def changed(self, packed, version: int):
         raise RuntimeError(_graph.changed_text(packed.tensor, packed.name, version, packed.version))
