@@ -2,8 +2,8 @@
  * Here is only what must be quick: the usual tensor, on a device that is known. Everything else is asked of `other`, an
  * object of Python.
  *
- * All of it runs under the interpreter's lock, which is let go only while a thread blocks for a copy. Deleters of sources
- * come from inside calls of Ebb, which may be such a blocking one: they take the lock themselves. */
+ * All of it runs under the interpreter's lock, which is let go only while a thread blocks for a copy. Deleters of
+ * sources come from inside calls of Ebb, which may be such a blocking one: they take the lock themselves. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdatomic.h>
@@ -17,8 +17,16 @@
 #include "dlpack_table.h"
 #include "ebb/ebb.h"
 
-enum { k_most_places = 16, k_name_bytes = 256, k_most_depth = 64, k_most_dimensions = 16, k_most_inputs = 64, k_alignment = 512,
-       k_cached_names = 256, k_wait_bytes = 4 << 20 };
+enum {
+    k_most_places = 16,
+    k_name_bytes = 256,
+    k_most_depth = 64,
+    k_most_dimensions = 16,
+    k_most_inputs = 64,
+    k_alignment = 512,
+    k_cached_names = 256,
+    k_wait_bytes = 4 << 20
+};
 
 static struct {
     PyObject *grad_fn, *version, *detach, *untyped_storage, *cdata, *weak_ref, *free_weak_ref, *expired;
@@ -26,14 +34,14 @@ static struct {
 
 /* ------------------------------------------------------------------------------------------------------ types -- */
 
-/* A storage that activations of ours are, or were, in. While it is known its address is not another's: their sources hold
- * it, and from when one of them was given up, a weak reference. */
+/* A storage that activations of ours are, or were, in. While it is known its address is not another's: their sources
+ * hold it, and from when one of them was given up, a weak reference. */
 struct known_storage {
     uintptr_t address;
     uint64_t id;
     uint64_t users, sources; /* activations in it, and those of them whose source is held */
-    PyObject *type;   /* of the storage, whose function frees the weak reference; null: none is held yet */
-    PyObject *handle; /* of the weak reference */
+    PyObject *type;          /* of the storage, whose function frees the weak reference; null: none is held yet */
+    PyObject *handle;        /* of the weak reference */
 };
 
 struct device_place {
@@ -57,25 +65,24 @@ struct cached_name {
 };
 
 typedef struct {
-    PyObject_HEAD
-    PyObject *tensor_type, *parameter_type;
-    PyObject *other;          /* see docs of Hooks */
+    PyObject_HEAD PyObject *tensor_type, *parameter_type;
+    PyObject *other; /* see docs of Hooks */
     PyObject *current_graph_task;
     PyObject *grad_enabled;
-    PyObject *names;          /* dict: what produced a tensor -> its name */
-    PyObject *records;        /* dict: name -> address of its record, which stays */
-    PyObject *forwarding;     /* dict: type of what produced a tensor -> whether it is a view or a cast */
+    PyObject *names;      /* dict: what produced a tensor -> its name */
+    PyObject *records;    /* dict: name -> address of its record, which stays */
+    PyObject *forwarding; /* dict: type of what produced a tensor -> whether it is a view or a cast */
     const struct dl_exchange_table *table;
     struct device_place *places[k_most_places];
     int place_count;
     uint64_t floor_bytes;
-    PyObject *frame;          /* of the tensor that is being packed, if it can be computed again: see Packed */
+    PyObject *frame; /* of the tensor that is being packed, if it can be computed again: see Packed */
     Py_ssize_t index;
     const ebb_activation *inputs; /* which that would read */
     uint64_t input_count;
-    unsigned long thread;     /* whose forward passes have scopes */
+    unsigned long thread; /* whose forward passes have scopes */
     PyObject *scopes[k_most_depth];
-    int depth;                /* may exceed k_most_depth: those have no scope of their own */
+    int depth; /* may exceed k_most_depth: those have no scope of their own */
     struct cached_name cached_names[k_cached_names];
     struct known_storage *storages; /* open addressing, a power of two */
     size_t storage_capacity, storage_count;
@@ -100,22 +107,21 @@ struct layout {
 };
 
 typedef struct packed {
-    PyObject_HEAD
-    Hooks *hooks;
+    PyObject_HEAD Hooks *hooks;
     struct device_place *place;
-    PyObject *tensor;   /* what is passed through; null for what is moved */
+    PyObject *tensor;           /* what is passed through; null for what is moved */
     struct held_source *source; /* of what is moved, until it was given up */
     uint64_t version;
     ebb_activation activation;
     uint64_t size_bytes;
-    const char *data;   /* where the bytes were */
+    const char *data; /* where the bytes were */
     PyObject *name;
     struct name_record *record;
     uintptr_t storage;
-    uint64_t changed_to; /* the version when it was given up, if that was another */
-    PyObject *frame;    /* null, or who can compute it again ... */
-    Py_ssize_t index;   /* ... as its which saved tensor */
-    bool is_recomputed; /* and will */
+    uint64_t changed_to;  /* the version when it was given up, if that was another */
+    PyObject *frame;      /* null, or who can compute it again ... */
+    Py_ssize_t index;     /* ... as its which saved tensor */
+    bool is_recomputed;   /* and will */
     struct layout layout; /* last: of what is passed through there is none */
 } Packed;
 
@@ -323,8 +329,8 @@ static PyTypeObject g_packed_type = {
     .tp_doc = "What PyTorch keeps in place of a saved tensor.",
 };
 
-/* Called by Ebb when the source's memory may be reused. A version that is another by now is remembered: the bytes may be
- * those of before or of after. */
+/* Called by Ebb when the source's memory may be reused. A version that is another by now is remembered: the bytes may
+ * be those of before or of after. */
 static void give_up_source(void *context) {
     struct held_source *source = context;
     const PyGILState_STATE state = PyGILState_Ensure();
@@ -400,8 +406,8 @@ static bool current_stream(const Hooks *h, const struct device_place *place, ebb
     return true;
 }
 
-/* Passed through: kept as it is, and its version looked at when it is taken back. What an operation made may be saved by
- * that very operation: it must not hold the node that holds it, so it is held detached. */
+/* Passed through: kept as it is, and its version looked at when it is taken back. What an operation made may be saved
+ * by that very operation: it must not hold the node that holds it, so it is held detached. */
 static PyObject *pass(Hooks *h, PyObject *tensor, bool is_leaf) {
     Packed *p = new_packed(h);
     if (p == NULL) {
@@ -520,8 +526,7 @@ static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, Py
     p->data = (const char *)data + layout->first_bytes;
     if (source->tensor == NULL || !read_number(tensor, g_names.version, &p->version) ||
         (p->name = name_of(h, producer)) == NULL || (p->record = record_of(h, p->name)) == NULL ||
-        (p->storage = use_storage(h, tensor, &id)) == 0 ||
-        !current_stream(h, place, &stream)) {
+        (p->storage = use_storage(h, tensor, &id)) == 0 || !current_stream(h, place, &stream)) {
         goto failed;
     }
     source->version = p->version;
@@ -625,8 +630,8 @@ static PyObject *hooks_pack(Hooks *h, PyObject *tensor) {
     }
     if (producer == Py_None) {
         /* A parameter, a buffer, a view of one; data; or an operation's output. */
-        PyObject *stays = PyObject_CallMethod(h->other, "stays", "OKK", tensor, (unsigned long long)(uintptr_t)view.data,
-                                              (unsigned long long)size_bytes);
+        PyObject *stays = PyObject_CallMethod(h->other, "stays", "OKK", tensor,
+                                              (unsigned long long)(uintptr_t)view.data, (unsigned long long)size_bytes);
         if (stays == NULL) {
             goto done;
         }
@@ -751,8 +756,8 @@ static PyObject *reload_copy(Hooks *h, Packed *p, ebb_stream consumer) {
     return as_tensor(h, p, data, 0, consumer, bytes);
 }
 
-/* Of what Ebb may decide to have computed again: frame, its which saved tensor, the tensor, stand-ins of what it is computed
- * from. */
+/* Of what Ebb may decide to have computed again: frame, its which saved tensor, the tensor, stand-ins of what it is
+ * computed from. */
 static PyObject *hooks_pack_in_frame(Hooks *h, PyObject *const *args, Py_ssize_t count) {
     ebb_activation inputs[k_most_inputs];
     uint64_t known = 0;
@@ -878,8 +883,8 @@ static PyObject *hooks_enter(Hooks *h, PyObject *const *args, Py_ssize_t count) 
 static bool name_output(Hooks *h, PyObject *output, PyObject *name) {
     if ((PyObject *)Py_TYPE(output) == h->tensor_type) {
         PyObject *producer = PyObject_GetAttr(output, g_names.grad_fn);
-        const bool fine = producer != NULL &&
-                          (producer == Py_None || PyDict_SetDefault(h->names, producer, name) != NULL);
+        const bool fine =
+            producer != NULL && (producer == Py_None || PyDict_SetDefault(h->names, producer, name) != NULL);
         Py_XDECREF(producer);
         return fine;
     }
@@ -1002,8 +1007,8 @@ static PyObject *hooks_held_elsewhere(Hooks *h, PyObject *Py_UNUSED(unused)) {
 }
 
 static int hooks_init(Hooks *h, PyObject *args, PyObject *keywords) {
-    static char *names[] = {"tensor_type", "parameter_type", "other", "current_graph_task", "grad_enabled",
-                            "floor_bytes", NULL};
+    static char *names[] = {"tensor_type",  "parameter_type", "other", "current_graph_task",
+                            "grad_enabled", "floor_bytes",    NULL};
     unsigned long long floor_bytes = 0;
     PyObject *tensor_type, *parameter_type, *other, *task, *enabled;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOOOOK", names, &tensor_type, &parameter_type, &other, &task,
@@ -1105,26 +1110,32 @@ static PyTypeObject g_hooks_type = {
     .tp_members = g_hooks_members,
     .tp_init = (initproc)hooks_init,
     .tp_new = PyType_GenericNew,
-    .tp_doc = "The two hooks for saved tensors, and those for modules. `other` answers what is not asked often:\n"
-              "pack_subclass(t), pack_odd(t), pack_elsewhere(t): a stand-in for what is no plain tensor, has no memory to\n"
-              "name, or is on a device that has no place yet; unpack(p) of such a stand-in;\n"
-              "stays(t, data, bytes), is_of_parameter(node), hands_on(node type): what is never moved;\n"
-              "new_bytes(size, device type, device id): memory for a reload without a slot;\n"
-              "recompute(p): the tensor, computed again;\n"
-              "changed(p, version): raises PyTorch's error; name_of_module(module, depth): its name.",
+    .tp_doc =
+        "The two hooks for saved tensors, and those for modules. `other` answers what is not asked often:\n"
+        "pack_subclass(t), pack_odd(t), pack_elsewhere(t): a stand-in for what is no plain tensor, has no memory to\n"
+        "name, or is on a device that has no place yet; unpack(p) of such a stand-in;\n"
+        "stays(t, data, bytes), is_of_parameter(node), hands_on(node type): what is never moved;\n"
+        "new_bytes(size, device type, device id): memory for a reload without a slot;\n"
+        "recompute(p): the tensor, computed again;\n"
+        "changed(p, version): raises PyTorch's error; name_of_module(module, depth): its name.",
 };
 
-static struct PyModuleDef g_module = {
-    PyModuleDef_HEAD_INIT, .m_name = "ebb._torch_hooks", .m_doc = "Hooks for PyTorch's saved tensors.", .m_size = -1};
+static struct PyModuleDef g_module = {PyModuleDef_HEAD_INIT, .m_name = "ebb._torch_hooks",
+                                      .m_doc = "Hooks for PyTorch's saved tensors.", .m_size = -1};
 
 PyMODINIT_FUNC PyInit__torch_hooks(void) {
     static const struct {
         PyObject **name;
         const char *text;
     } k_names[] = {
-        {&g_names.grad_fn, "grad_fn"},           {&g_names.version, "_version"},   {&g_names.detach, "detach"},
-        {&g_names.untyped_storage, "untyped_storage"}, {&g_names.cdata, "_cdata"}, {&g_names.weak_ref, "_weak_ref"},
-        {&g_names.free_weak_ref, "_free_weak_ref"}, {&g_names.expired, "_expired"},
+        {&g_names.grad_fn, "grad_fn"},
+        {&g_names.version, "_version"},
+        {&g_names.detach, "detach"},
+        {&g_names.untyped_storage, "untyped_storage"},
+        {&g_names.cdata, "_cdata"},
+        {&g_names.weak_ref, "_weak_ref"},
+        {&g_names.free_weak_ref, "_free_weak_ref"},
+        {&g_names.expired, "_expired"},
     };
     for (size_t i = 0; i < sizeof k_names / sizeof k_names[0]; ++i) {
         *k_names[i].name = PyUnicode_InternFromString(k_names[i].text);
