@@ -17,7 +17,8 @@ struct world {
     std::vector<std::string> lines;
 
     static void sink(void *context, int32_t level, const char *line) {
-        static_cast<world *>(context)->lines.push_back(std::string(log_level_name(static_cast<log_level>(level))) + ": " + line);
+        static_cast<world *>(context)->lines.push_back(std::string(log_level_name(static_cast<log_level>(level))) +
+                                                       ": " + line);
     }
 
     result<config> resolve() {

@@ -12,7 +12,8 @@ struct captured {
     std::vector<std::string> lines;
 
     static void sink(void *context, int32_t level, const char *line) {
-        static_cast<captured *>(context)->lines.push_back(std::string(log_level_name(static_cast<log_level>(level))) + "|" + line);
+        static_cast<captured *>(context)->lines.push_back(std::string(log_level_name(static_cast<log_level>(level))) +
+                                                          "|" + line);
     }
 };
 
