@@ -76,10 +76,6 @@ typedef struct {
     struct device_place *places[k_most_places];
     int place_count;
     uint64_t floor_bytes;
-    PyObject *frame; /* of the tensor that is being packed, if it can be computed again: see Packed */
-    Py_ssize_t index;
-    const ebb_activation *inputs; /* which that would read */
-    uint64_t input_count;
     unsigned long thread; /* whose forward passes have scopes */
     PyObject *scopes[k_most_depth];
     int depth; /* may exceed k_most_depth: those have no scope of their own */
@@ -95,6 +91,14 @@ struct held_source {
     PyObject *tensor;
     uint64_t version;
     struct packed *packed; /* null when that is gone */
+};
+
+/* How a tensor can be computed again: by whom, as its which saved tensor, and from what. */
+struct recipe {
+    PyObject *frame;
+    Py_ssize_t index;
+    uint64_t input_count;
+    ebb_activation inputs[k_most_inputs];
 };
 
 /* How a tensor lies in the bytes that are moved. */
@@ -507,7 +511,7 @@ static struct name_record *record_of(Hooks *h, PyObject *name) {
 
 /* `data` is the tensor's first element; `size_bytes` are moved from where the layout begins. */
 static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, PyObject *producer, void *data,
-                      uint64_t size_bytes, const struct layout *layout) {
+                      uint64_t size_bytes, const struct layout *layout, const struct recipe *recipe) {
     ebb_stream stream = 0;
     Packed *p = new_packed(h);
     struct held_source *source = PyMem_Malloc(sizeof *source);
@@ -542,10 +546,12 @@ static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, Py
         .storage_id = id,
         .storage_version = p->version,
         .placement = p->record->is_held ? EBB_PLACE_KEEP : EBB_PLACE_BY_POLICY,
-        .flags = h->frame != NULL ? EBB_OFFLOAD_CAN_RECOMPUTE : 0,
-        .recompute_from = h->inputs,
-        .recompute_from_count = h->input_count,
     };
+    if (recipe != NULL) {
+        args.flags = EBB_OFFLOAD_CAN_RECOMPUTE;
+        args.recompute_from = recipe->inputs;
+        args.recompute_from_count = recipe->input_count;
+    }
     if (args.name == NULL) {
         goto failed;
     }
@@ -557,8 +563,10 @@ static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, Py
         goto failed;
     }
     p->activation = info.activation;
-    p->frame = Py_XNewRef(h->frame);
-    p->index = h->index;
+    if (recipe != NULL) {
+        p->frame = Py_NewRef(recipe->frame);
+        p->index = recipe->index;
+    }
     p->is_recomputed = info.placement == EBB_PLACE_RECOMPUTE;
     ++h->moved_count;
     h->moved_bytes += size_bytes;
@@ -589,7 +597,8 @@ static PyObject *ask_other(Hooks *h, const char *method, PyObject *tensor) {
     return PyObject_CallMethod(h->other, method, "O", tensor);
 }
 
-static PyObject *hooks_pack(Hooks *h, PyObject *tensor) {
+/* `recipe`: null where it cannot be computed again. */
+static PyObject *pack(Hooks *h, PyObject *tensor, const struct recipe *recipe) {
     if ((PyObject *)Py_TYPE(tensor) != h->tensor_type) {
         if ((PyObject *)Py_TYPE(tensor) == h->parameter_type) {
             return pass(h, tensor, true);
@@ -659,10 +668,14 @@ static PyObject *hooks_pack(Hooks *h, PyObject *tensor) {
             }
         }
     }
-    packed = move(h, place, tensor, producer, (char *)view.data + view.byte_offset, size_bytes, &layout);
+    packed = move(h, place, tensor, producer, (char *)view.data + view.byte_offset, size_bytes, &layout, recipe);
 done:
     Py_DECREF(producer);
     return packed;
+}
+
+static PyObject *hooks_pack(Hooks *h, PyObject *tensor) {
+    return pack(h, tensor, NULL);
 }
 
 /* ------------------------------------------------------------------------------------------------------ unpack -- */
@@ -759,34 +772,26 @@ static PyObject *reload_copy(Hooks *h, Packed *p, ebb_stream consumer) {
 /* Of what Ebb may decide to have computed again: frame, its which saved tensor, the tensor, stand-ins of what it is
  * computed from. */
 static PyObject *hooks_pack_in_frame(Hooks *h, PyObject *const *args, Py_ssize_t count) {
-    ebb_activation inputs[k_most_inputs];
-    uint64_t known = 0;
+    struct recipe recipe = {0};
     if (count != 4 || !PyTuple_Check(args[3])) {
         PyErr_SetString(PyExc_TypeError, "pack_in_frame(frame, index, tensor, inputs)");
         return NULL;
     }
-    const Py_ssize_t index = PyLong_AsSsize_t(args[1]);
-    if (index == -1 && PyErr_Occurred()) {
+    recipe.frame = args[0];
+    recipe.index = PyLong_AsSsize_t(args[1]);
+    if (recipe.index == -1 && PyErr_Occurred()) {
         return NULL;
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[3]); ++i) {
         PyObject *input = PyTuple_GET_ITEM(args[3], i);
         if (Py_TYPE(input) == &g_packed_type && ((Packed *)input)->activation != 0) {
-            if (known == k_most_inputs) {
-                return hooks_pack(h, args[2]); /* from too many to name */
+            if (recipe.input_count == k_most_inputs) {
+                return pack(h, args[2], NULL); /* from too many to name */
             }
-            inputs[known++] = ((Packed *)input)->activation;
+            recipe.inputs[recipe.input_count++] = ((Packed *)input)->activation;
         }
     }
-    h->frame = args[0];
-    h->index = index;
-    h->inputs = inputs;
-    h->input_count = known;
-    PyObject *packed = hooks_pack(h, args[2]);
-    h->frame = NULL;
-    h->inputs = NULL;
-    h->input_count = 0;
-    return packed;
+    return pack(h, args[2], &recipe);
 }
 
 static PyObject *reload(Hooks *h, Packed *p) {
