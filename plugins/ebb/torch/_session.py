@@ -12,7 +12,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ebb import _library, _torch_hooks
-from ebb.torch import _graph, _parts
+from ebb.torch import _graph, _parts, _staging
 
 _CPU, _CUDA = 1, 2  # of DLPack
 _DEFAULT_FLOOR_BYTES = 1 << 20
@@ -50,6 +50,7 @@ class Session:
         self._model: torch.nn.Module | None = None
         self._of_pass: _graph.ModuleNames | None = None
         self._refused: set[str] = set()
+        self._allocators: list[_torch_hooks.Allocator] = []
         self._passed_kinds: collections.Counter = collections.Counter()
         self._optimizer_seen = False
         self.hooks = _torch_hooks.Hooks(
@@ -97,6 +98,7 @@ class Session:
             place, options = (_CPU, 0), {"device": "host"}
         elif device.type == "cuda":
             place, options = (_CUDA, device.index), {"device": "cuda", "device_ordinal": device.index}
+            options["allocator"] = self._lend(_staging.CudaMemory(device.index))
         else:
             if device.type not in self._refused:
                 self._refused.add(device.type)
@@ -108,6 +110,12 @@ class Session:
         runtime.step()
         self.hooks.add_place(*place, runtime.address, place[0] == _CPU, self._settings.verify)
         return True
+
+    def _lend(self, memory) -> int:
+        """The address of an allocator that gives `memory`."""
+        allocator = _torch_hooks.Allocator(memory)
+        self._allocators.append(allocator)  # as long as a runtime may call it
+        return allocator.address
 
     # ------------------------------------------------------------------------------------ asked by the hooks --
 

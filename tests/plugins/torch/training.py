@@ -24,7 +24,7 @@ def train(model_of, batch_of, context=contextlib.nullcontext, settings=None, ste
     forward_backward = forward_backward or plain
     torch.manual_seed(7)
     model = model_of().to(settings.dtype)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
     seen = []
     for _ in range(steps):
         batch = [settings.cast(argument) for argument in batch_of()]
@@ -48,6 +48,7 @@ def same(first, second):
     """Bit for bit."""
     assert len(first) == len(second)
     for (loss, gradients), (other_loss, other_gradients) in zip(first, second):
+        assert loss.isfinite()
         assert torch.equal(loss, other_loss)
         for gradient, other in zip(gradients, other_gradients, strict=True):
             assert (gradient is None) == (other is None)

@@ -38,7 +38,7 @@ def wrapped(kind):
 def train(kind, context):
     torch.manual_seed(5)
     model = wrapped(kind)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
     torch.manual_seed(10 + dist.get_rank())
     seen = []
     for _ in range(4):
