@@ -10,6 +10,7 @@ block, by the plan). On the CPU there is nothing to gain by moving: it shows wha
 
 import argparse
 import contextlib
+import functools
 import json
 import pathlib
 import statistics
@@ -68,8 +69,8 @@ MODES = {
     "checkpoint": (lambda block, x: checkpoint(block, x, use_reentrant=False), contextlib.nullcontext),
     "save-on-cpu": (plainly, lambda: torch.autograd.graph.save_on_cpu(pin_memory=torch.cuda.is_available())),
     "ebb": (plainly, ebb.torch.offload),
-    "ebb-offload": (plainly, lambda: ebb.torch.offload(policy="offload")),
-    "ebb-remat": (ebb.torch.checkpoint, lambda: ebb.torch.offload(policy="*=remat")),
+    "ebb-offload": (plainly, functools.partial(ebb.torch.offload, policy="offload")),
+    "ebb-remat": (ebb.torch.checkpoint, functools.partial(ebb.torch.offload, policy="*=remat")),
 }
 
 
@@ -79,12 +80,14 @@ def read_text(path) -> torch.Tensor:
         data = b"".join(page.read_bytes() for page in sorted(root.glob("docs/*.md")))
     else:
         data = pathlib.Path(path).read_bytes()
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8).long()
+    return torch.tensor(list(data), dtype=torch.long)
 
 
 def train(mode, options, text) -> dict:
     torch.manual_seed(options.seed)
     call, context = MODES[mode]
+    if mode.startswith("ebb"):
+        context = functools.partial(context, floor=options.floor)
     device = torch.device(options.device)
     model = Gpt(options.layers, options.width, options.heads, options.context, call).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
@@ -110,10 +113,10 @@ def train(mode, options, text) -> dict:
     if device.type == "cuda":
         row["device_peak_mib"] = torch.cuda.max_memory_allocated() / 2**20
     if mode.startswith("ebb"):
-        numbers = next(iter(ebb.torch.statistics().values()))
-        sampled = max(numbers["sampled_steps"], 1)
-        row |= {"pinned_mib": numbers["pinned_peak_bytes"] / 2**20, "hidden_ms": numbers["hidden_ns"] / sampled / 1e6,
-                "exposed_ms": numbers["exposed_ns"] / sampled / 1e6}
+        for numbers in ebb.torch.statistics().values():  # of one device, or of none where all was below the floor
+            sampled = max(numbers["sampled_steps"], 1)
+            row |= {"pinned_mib": numbers["pinned_peak_bytes"] / 2**20, "hidden_ms": numbers["hidden_ns"] / sampled / 1e6,
+                    "exposed_ms": numbers["exposed_ns"] / sampled / 1e6}
         if options.report:
             print(ebb.torch.report())
         ebb.torch.close()
@@ -136,7 +139,8 @@ def main() -> int:
     parser.add_argument("--modes", default=",".join(MODES), help="some of them, in order")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--text", help="file to train on")
-    for name, default in {"layers": 4, "width": 256, "heads": 4, "context": 256, "batch": 8, "steps": 4, "seed": 1}.items():
+    for name, default in {"layers": 4, "width": 256, "heads": 4, "context": 256, "batch": 8, "steps": 4, "seed": 1,
+                          "floor": 1 << 20}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--report", action="store_true", help="also print Ebb's report by name")
     parser.add_argument("--json", action="store_true", help="one JSON object in place of the table")

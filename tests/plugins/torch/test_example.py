@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 EXAMPLE = os.path.join(os.path.dirname(__file__), "../../../examples/pytorch/train_gpt.py")
-SMALL = "--layers 2 --width 64 --context 64 --batch 4 --steps 1".split()
+SMALL = "--layers 2 --width 64 --context 64 --batch 4 --steps 1 --floor 4096".split()
 
 
 def run(*arguments):
@@ -18,7 +18,9 @@ def test_all_modes():
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["losses_are_the_same"]
-    assert len(result["rows"]) == 6
+    rows = {row["mode"]: row for row in result["rows"]}
+    assert len(rows) == 6
+    assert rows["ebb-offload"]["pinned_mib"] > 0
 
 
 def test_wrong_usage():
