@@ -12,6 +12,12 @@ def main() -> None:
     print(f"version   {ebb.version()}")
     print(f"library   {_library.FILE}")
     print(f"built     {ebb.build_info()}")
+    for device in ("host", "cuda"):
+        try:
+            _library.Runtime(device=device, log_level=1).close()
+            print(f"{device:<9} works")
+        except _library.EbbError as why:
+            print(f"{device:<9} {why}")
     for name, tried in TRIED.items():
         try:
             found = importlib.metadata.version(name)

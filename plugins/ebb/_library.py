@@ -13,7 +13,9 @@ class EbbError(RuntimeError):
 
 FILE = _FOLDER / "libebb.so"
 if not FILE.exists():
-    raise ImportError(f"ebb: {FILE} is missing: install the package with pip install ./plugins")
+    raise ImportError(
+        f"ebb: {FILE} is missing: install the package with pip install ./plugins, and import it from outside of its sources"
+    )
 _lib = ctypes.CDLL(os.fspath(FILE))
 
 OFF, ON = 1, 2
