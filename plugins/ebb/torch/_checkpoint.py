@@ -5,7 +5,7 @@ import contextlib
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from ebb.torch import _offload, _session
+from ebb.torch import _session
 
 
 class _Enough(Exception):
@@ -115,7 +115,8 @@ def checkpoint(function, *args, **kwargs):
     """
     if not torch.is_grad_enabled():
         return function(*args, **kwargs)
-    session = _offload.current_session() or _session.of(_session.Settings())
+    inside = _session.stack()
+    session = inside[-1] if inside else _session.of(_session.Settings())
     frame = _Frame(session, function, args, kwargs)
     with torch.autograd.graph.saved_tensors_hooks(frame.pack, session.hooks.unpack):
         return function(*args, **kwargs)

@@ -1,19 +1,8 @@
 """The context around a forward pass."""
 
-import threading
-
 import torch
 
 from ebb.torch import _session
-
-
-_active = threading.local()
-
-
-def current_session() -> _session.Session | None:
-    """Of the innermost context that the calling thread is in."""
-    stack = getattr(_active, "stack", None)
-    return stack[-1] if stack else None
 
 
 class offload:
@@ -44,33 +33,29 @@ class offload:
             )
         )
         self._model = model
-        self._handles = None
+        self._is_entered = False
 
     def __enter__(self):
-        if self._handles is not None:
+        if self._is_entered:
             raise RuntimeError("ebb: this offload() is entered already: make another one")
         session = self._session
         # First what PyTorch may refuse: inside torch.func transforms, say.
         torch._C._autograd._push_saved_tensors_default_hooks(session.hooks.pack, session.hooks.unpack)
         try:
-            session.begin_forward(self._model)
-            self._handles = (
-                torch.nn.modules.module.register_module_forward_pre_hook(session.hooks.enter),
-                torch.nn.modules.module.register_module_forward_hook(session.hooks.leave, always_call=True),
-            )
+            if session not in _session.stack():  # or it goes on with the pass that it is in
+                session.begin_forward(self._model)
+            _session.watch_modules()
         except BaseException:
             torch._C._autograd._pop_saved_tensors_default_hooks()
             raise
-        if not hasattr(_active, "stack"):
-            _active.stack = []
-        _active.stack.append(session)
+        _session.stack().append(session)
+        self._is_entered = True
         return self
 
     def __exit__(self, *raised):
-        _active.stack.pop()
-        handles, self._handles = self._handles, None
-        for handle in handles:
-            handle.remove()
+        self._is_entered = False
+        _session.stack().pop()
         torch._C._autograd._pop_saved_tensors_default_hooks()
-        self._session.hooks.reset()
+        if self._session not in _session.stack():
+            self._session.hooks.reset()
         return False

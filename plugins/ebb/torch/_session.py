@@ -207,6 +207,35 @@ def _device_name(place: tuple[int, int]) -> str:
 
 _lock = threading.Lock()
 _sessions: dict[Settings, Session] = {}
+_module_hooks: list = []
+_active = threading.local()
+
+
+def stack() -> list[Session]:
+    """Of the contexts that the calling thread is in."""
+    if not hasattr(_active, "stack"):
+        _active.stack = []
+    return _active.stack
+
+
+# Compiled code has no modules: what is compiled here is nothing, and breaks no graph.
+def _enter_module(module, args):
+    if not torch.compiler.is_compiling() and (inside := stack()):
+        inside[-1].hooks.enter(module, args)
+
+
+def _leave_module(module, args, output):
+    if not torch.compiler.is_compiling() and (inside := stack()):
+        inside[-1].hooks.leave(module, args, output)
+
+
+def watch_modules() -> None:
+    """Until close(): code that was compiled with the hooks of one context would be compiled again for those of the next."""
+    with _lock:
+        if not _module_hooks:
+            _module_hooks.append(torch.nn.modules.module.register_module_forward_pre_hook(_enter_module))
+            _module_hooks.append(
+                torch.nn.modules.module.register_module_forward_hook(_leave_module, always_call=True))
 
 
 def of(settings: Settings) -> Session:
@@ -237,6 +266,8 @@ def report() -> str:
 def close() -> None:
     """Ends all runtimes. Tensors that were saved and not taken back are lost; contexts may be entered afterwards."""
     with _lock:
+        while _module_hooks:
+            _module_hooks.pop().remove()
         for session in _sessions.values():
             session.close()
         _sessions.clear()

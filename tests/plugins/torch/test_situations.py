@@ -4,6 +4,7 @@ import functools
 
 import pytest
 import torch
+import torch._dynamo.testing
 from models import MODELS, Decoder
 from torch.utils.checkpoint import checkpoint
 from training import FLOOR_BYTES, plain, same, train
@@ -57,6 +58,33 @@ def test_around_compiled_code(backend):
 
     assert same(train(make, MODELS["decoder"][1]), train(make, MODELS["decoder"][1], offload))
     assert ebb.torch.statistics()["cpu"]["offloaded_count"] > 0
+
+
+def test_compiled_code_stays_whole_and_is_compiled_once():
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    counter = torch._dynamo.testing.CompileCounter()
+    model = torch.compile(Decoder(), backend=counter)
+    for _ in range(3):
+        with offload():
+            loss = model(*MODELS["decoder"][1]()).square().mean()
+        loss.backward()
+    assert counter.frame_count == 1
+    assert not torch._dynamo.utils.counters["graph_break"]
+
+
+def test_contexts_in_each_other():
+    def nested(model, batch, context):
+        with context(), context(), ebb.torch.offload(policy="offload", floor=FLOOR_BYTES):
+            loss = model(*batch).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    assert same(train(*MODELS["decoder"], forward_backward=nested),
+                train(*MODELS["decoder"], offload, forward_backward=nested))
+    one = offload()
+    with one, pytest.raises(RuntimeError, match="entered already"):
+        one.__enter__()
 
 
 def test_inside_torch_func_pytorch_says_no():
