@@ -23,13 +23,15 @@ enum {
     k_most_depth = 64,
     k_most_dimensions = 16,
     k_most_inputs = 64,
+    k_deepest_output = 4,
     k_alignment = 512,
     k_cached_names = 256,
     k_wait_bytes = 4 << 20
 };
 
 static struct {
-    PyObject *grad_fn, *version, *detach, *untyped_storage, *cdata, *weak_ref, *free_weak_ref, *expired;
+    PyObject *grad_fn, *version, *detach, *untyped_storage, *cdata, *weak_ref, *free_weak_ref, *expired, *is_conj,
+        *is_neg;
 } g_names;
 
 /* ------------------------------------------------------------------------------------------------------ types -- */
@@ -49,6 +51,7 @@ struct device_place {
     ebb_runtime *runtime; /* null: closed */
     bool calling_thread;
     bool verify;
+    atomic_long lent;        /* reloads in its slots that PyTorch has not freed */
     uint64_t unwaited_bytes; /* moved since sources that were given up were waited for */
 };
 
@@ -410,8 +413,14 @@ static bool current_stream(const Hooks *h, const struct device_place *place, ebb
     return true;
 }
 
-/* Passed through: kept as it is, and its version looked at when it is taken back. What an operation made may be saved
- * by that very operation: it must not hold the node that holds it, so it is held detached. */
+/* What an operation made may be saved by that very operation: it must not hold the node that holds it, so it is held
+ * detached. What none made is held as it is: PyTorch hands it on as it is, and looks at who else has it before it takes
+ * it for a gradient. */
+static PyObject *held_form(PyObject *tensor, bool is_leaf) {
+    return is_leaf ? Py_NewRef(tensor) : PyObject_CallMethodNoArgs(tensor, g_names.detach);
+}
+
+/* Passed through: kept, and its version looked at when it is taken back. */
 static PyObject *pass(Hooks *h, PyObject *tensor, bool is_leaf) {
     Packed *p = new_packed(h);
     if (p == NULL) {
@@ -421,7 +430,7 @@ static PyObject *pass(Hooks *h, PyObject *tensor, bool is_leaf) {
         PyErr_Clear(); /* of inference mode: there is none, and it cannot be changed */
         p->version = UINT64_MAX;
     }
-    p->tensor = is_leaf ? Py_NewRef(tensor) : PyObject_CallMethodNoArgs(tensor, g_names.detach);
+    p->tensor = held_form(tensor, is_leaf);
     if (p->tensor == NULL) {
         Py_DECREF(p);
         return NULL;
@@ -453,15 +462,20 @@ static PyObject *make_name(PyObject *scope, PyTypeObject *producer) {
     const char *what = producer == NULL ? "output" : producer->tp_name;
     const char *dot = strrchr(what, '.');
     what = dot == NULL ? what : dot + 1;
-    const char *end = strstr(what, "Backward");
     const char *path = scope == NULL ? "" : PyUnicode_AsUTF8(scope);
     if (path == NULL) {
         return NULL;
     }
+    size_t length = strlen(what);
+    for (const char *at = what + 1; *what != 0 && (at = strstr(at, "Backward")) != NULL; ++at) {
+        length = (size_t)(at - what); /* the last one, and never all of it */
+    }
     char text[k_name_bytes];
-    snprintf(text, sizeof text, "%s%s%.*s", path, *path == 0 ? "" : ".",
-             end == NULL ? (int)strlen(what) : (int)(end - what), what);
-    return PyUnicode_FromString(text);
+    snprintf(text, sizeof text, "%s%s%.*s", path, *path == 0 ? "" : ".", (int)length, what);
+    for (char *at = text; *at != 0; ++at) {
+        *at = *at == '/' ? ':' : *at; /* which parts scopes there */
+    }
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "ignore"); /* a character may be cut */
 }
 
 /* That of the module which returned it, else, of a producer "MulBackward0" in scope "decoder.up", "decoder.up.Mul". */
@@ -522,7 +536,7 @@ static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, Py
         Py_XDECREF(p);
         return PyErr_NoMemory();
     }
-    source->tensor = PyObject_CallMethodNoArgs(tensor, g_names.detach); /* as in pass() */
+    source->tensor = held_form(tensor, producer == Py_None);
     source->packed = p;
     p->place = place;
     p->size_bytes = size_bytes;
@@ -597,6 +611,14 @@ static PyObject *ask_other(Hooks *h, const char *method, PyObject *tensor) {
     return PyObject_CallMethod(h->other, method, "O", tensor);
 }
 
+/* Also where the answer is an exception. */
+static bool is_true(PyObject *tensor, PyObject *method) {
+    PyObject *answer = PyObject_CallMethodNoArgs(tensor, method);
+    const bool is = answer != Py_False;
+    Py_XDECREF(answer);
+    return is;
+}
+
 /* `recipe`: null where it cannot be computed again. */
 static PyObject *pack(Hooks *h, PyObject *tensor, const struct recipe *recipe) {
     if ((PyObject *)Py_TYPE(tensor) != h->tensor_type) {
@@ -612,14 +634,19 @@ static PyObject *pack(Hooks *h, PyObject *tensor, const struct recipe *recipe) {
         PyErr_Clear(); /* sparse, quantised, conjugate, on a device of no memory */
         return ask_other(h, "pack_odd", tensor);
     }
-    const bool readable = read_layout(&view, &layout, &size_bytes);
+    const bool readable = view.data != NULL && read_layout(&view, &layout, &size_bytes);
     PyObject *producer = PyObject_GetAttr(tensor, g_names.grad_fn);
     if (producer == NULL) {
         return NULL;
     }
     PyObject *packed = NULL;
     if (!readable || size_bytes < h->floor_bytes) {
-        packed = pass(h, tensor, false);
+        packed = pass(h, tensor, producer == Py_None);
+        goto done;
+    }
+    /* Bits of the tensor that its bytes do not have. */
+    if (is_true(tensor, g_names.is_neg) || is_true(tensor, g_names.is_conj)) {
+        packed = PyErr_Occurred() ? NULL : ask_other(h, "pack_odd", tensor);
         goto done;
     }
     struct device_place *place = find_place(h, view.device);
@@ -634,7 +661,7 @@ static PyObject *pack(Hooks *h, PyObject *tensor, const struct recipe *recipe) {
     const bool in_backward = PyLong_AsLong(task) != -1;
     Py_DECREF(task);
     if (in_backward || place->runtime == NULL) {
-        packed = pass(h, tensor, false);
+        packed = pass(h, tensor, producer == Py_None);
         goto done;
     }
     if (producer == Py_None) {
@@ -647,7 +674,7 @@ static PyObject *pack(Hooks *h, PyObject *tensor, const struct recipe *recipe) {
         const bool kept = stays == Py_True;
         Py_DECREF(stays);
         if (kept) {
-            packed = pass(h, tensor, false);
+            packed = pass(h, tensor, producer == Py_None);
             goto done;
         }
     } else {
@@ -663,7 +690,7 @@ static PyObject *pack(Hooks *h, PyObject *tensor, const struct recipe *recipe) {
             const bool kept = stays == Py_True;
             Py_DECREF(stays);
             if (kept) {
-                packed = pass(h, tensor, false);
+                packed = pass(h, tensor, producer == Py_None);
                 goto done;
             }
         }
@@ -696,6 +723,7 @@ static void end_reloaded(struct DLManagedTensorVersioned *managed) {
     struct reloaded *r = managed->context;
     if (r->claim != 0) {
         atomic_fetch_sub(&r->record->lent, 1);
+        atomic_fetch_sub(&r->place->lent, 1);
         if (r->place->runtime != NULL) {
             ebb_return(r->place->runtime, r->claim, r->consumer);
         }
@@ -726,6 +754,7 @@ static PyObject *as_tensor(const Hooks *h, const Packed *p, void *data, ebb_clai
     r->record = p->record;
     if (claim != 0) {
         atomic_fetch_add(&r->record->lent, 1);
+        atomic_fetch_add(&r->place->lent, 1);
     }
     r->claim = claim;
     r->consumer = consumer;
@@ -823,11 +852,24 @@ static PyObject *reload(Hooks *h, Packed *p) {
     if (status != EBB_OK && status != EBB_NO_SLOT) {
         return raise_last_error(status);
     }
-    PyObject *tensor =
-        status == EBB_OK ? as_tensor(h, p, info.data, info.claim, consumer, NULL) : reload_copy(h, p, consumer);
-    /* Handed the source itself, a thread has nothing to wait for. */
-    const bool is_source = status == EBB_OK && info.data == p->data && !p->place->verify;
-    if (tensor != NULL && p->place->calling_thread && !is_source) {
+    /* The source is still there: it is handed out as it is, with its version and its holders, so that who writes to it,
+     * or takes it for a gradient, is seen as without us. Its own references keep it from now on. */
+    const bool is_source = status == EBB_OK && p->source != NULL && info.data == p->data;
+    PyObject *const source = is_source ? Py_NewRef(p->source->tensor) : NULL;
+    if (is_source) {
+        const ebb_status returned = ebb_return(runtime, info.claim, consumer);
+        if (returned != EBB_OK) {
+            Py_DECREF(source);
+            return raise_last_error(returned);
+        }
+        if (!p->place->verify) {
+            return source; /* a thread has nothing to wait for */
+        }
+    }
+    PyObject *tensor = is_source          ? source
+                       : status == EBB_OK ? as_tensor(h, p, info.data, info.claim, consumer, NULL)
+                                          : reload_copy(h, p, consumer);
+    if (tensor != NULL && p->place->calling_thread) {
         ebb_status arrived;
         Py_BEGIN_ALLOW_THREADS;
         arrived = ebb_wait(runtime, p->activation);
@@ -885,7 +927,11 @@ static PyObject *hooks_enter(Hooks *h, PyObject *const *args, Py_ssize_t count) 
     Py_RETURN_NONE;
 }
 
-static bool name_output(Hooks *h, PyObject *output, PyObject *name) {
+/* Outputs that lie deeper in each other than `deepest` have no names. */
+static bool name_output(Hooks *h, PyObject *output, PyObject *name, int deepest) {
+    if (deepest == 0) {
+        return true;
+    }
     if ((PyObject *)Py_TYPE(output) == h->tensor_type) {
         PyObject *producer = PyObject_GetAttr(output, g_names.grad_fn);
         const bool fine =
@@ -896,7 +942,7 @@ static bool name_output(Hooks *h, PyObject *output, PyObject *name) {
     if (PyTuple_Check(output) || PyList_Check(output)) {
         const Py_ssize_t size = PySequence_Fast_GET_SIZE(output);
         for (Py_ssize_t i = 0; i < size; ++i) {
-            if (!name_output(h, PySequence_Fast_GET_ITEM(output, i), name)) {
+            if (!name_output(h, PySequence_Fast_GET_ITEM(output, i), name, deepest - 1)) {
                 return false;
             }
         }
@@ -904,7 +950,7 @@ static bool name_output(Hooks *h, PyObject *output, PyObject *name) {
         PyObject *key, *value;
         Py_ssize_t at = 0;
         while (PyDict_Next(output, &at, &key, &value)) {
-            if (!name_output(h, value, name)) {
+            if (!name_output(h, value, name, deepest - 1)) {
                 return false;
             }
         }
@@ -925,7 +971,7 @@ static PyObject *hooks_leave(Hooks *h, PyObject *const *args, Py_ssize_t count) 
     if (h->depth < k_most_depth) {
         PyObject *name = h->scopes[h->depth];
         h->scopes[h->depth] = NULL;
-        const bool fine = PyUnicode_GET_LENGTH(name) == 0 || name_output(h, args[2], name);
+        const bool fine = PyUnicode_GET_LENGTH(name) == 0 || name_output(h, args[2], name, k_deepest_output);
         Py_DECREF(name);
         if (!fine) {
             return NULL;
@@ -972,7 +1018,27 @@ static PyObject *hooks_add_place(Hooks *h, PyObject *args) {
 }
 
 /* The runtimes are about to be closed. */
+/* Memory that PyTorch still has is its runtime's: that one lives on, for the memory alone. */
 static PyObject *hooks_forget_places(Hooks *h, PyObject *Py_UNUSED(unused)) {
+    PyObject *over = PyList_New(0);
+    for (int i = 0; i < h->place_count; ++i) {
+        struct device_place *place = h->places[i];
+        if (atomic_load(&place->lent) != 0) {
+            continue;
+        }
+        PyObject *address = PyLong_FromVoidPtr(place->runtime);
+        place->runtime = NULL;
+        if (over != NULL && (address == NULL || PyList_Append(over, address) != 0)) {
+            Py_CLEAR(over);
+        }
+        Py_XDECREF(address);
+    }
+    h->place_count = 0;
+    return over;
+}
+
+/* In a child process: the threads of the runtimes are not there. */
+static PyObject *hooks_lose_places(Hooks *h, PyObject *Py_UNUSED(unused)) {
     for (int i = 0; i < h->place_count; ++i) {
         h->places[i]->runtime = NULL;
     }
@@ -1093,7 +1159,9 @@ static PyMethodDef g_hooks_methods[] = {
     {"end_step", (PyCFunction)hooks_end_step, METH_NOARGS, "A step is over."},
     {"held_elsewhere", (PyCFunction)hooks_held_elsewhere, METH_NOARGS,
      "[(name, count, bytes)] of what was copied and not freed: somebody else held it."},
-    {"forget_places", (PyCFunction)hooks_forget_places, METH_NOARGS, "The runtimes are about to be closed."},
+    {"forget_places", (PyCFunction)hooks_forget_places, METH_NOARGS,
+     "The runtimes are about to be closed; the addresses of those that nobody has memory of."},
+    {"lose_places", (PyCFunction)hooks_lose_places, METH_NOARGS, "This is a child process: no runtime lives in it."},
     {NULL, NULL, 0, NULL}};
 
 static PyMemberDef g_hooks_members[] = {
@@ -1230,6 +1298,8 @@ PyMODINIT_FUNC PyInit__torch_hooks(void) {
         {&g_names.weak_ref, "_weak_ref"},
         {&g_names.free_weak_ref, "_free_weak_ref"},
         {&g_names.expired, "_expired"},
+        {&g_names.is_conj, "is_conj"},
+        {&g_names.is_neg, "is_neg"},
     };
     for (size_t i = 0; i < sizeof k_names / sizeof k_names[0]; ++i) {
         *k_names[i].name = PyUnicode_InternFromString(k_names[i].text);

@@ -14,7 +14,7 @@ class Attachment:
         rules = [] if policy is None or isinstance(policy, str) else list(policy.items())
         moved = {pattern: value for pattern, value in rules if value != "remat"}
         self._context = offload(policy=(moved or None) if rules else policy, model=model, **options)
-        self._wrapped: list[torch.nn.Module] = []
+        self._wrapped: list[tuple] = []
         for path, module in model.named_modules():
             if _value_of(path, rules) == "remat" and not self._is_below_wrapped(module):
                 self._wrap(module)
@@ -25,9 +25,10 @@ class Attachment:
         )
 
     def _is_below_wrapped(self, module) -> bool:
-        return any(module is below for above in self._wrapped for below in above.modules())
+        return any(module is below for above, _ in self._wrapped for below in above.modules())
 
     def _wrap(self, module) -> None:
+        before = module.__dict__.get("forward")  # somebody else may have put one there
         forward = module.forward
 
         def recomputed(*args, **kwargs):
@@ -36,7 +37,7 @@ class Attachment:
             return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
         module.forward = recomputed  # of this object alone; its class keeps its own
-        self._wrapped.append(module)
+        self._wrapped.append((module, before))
 
     def _enter(self, module, args):
         self._depth += 1
@@ -54,8 +55,11 @@ class Attachment:
         for handle in handles:
             handle.remove()
         wrapped, self._wrapped = self._wrapped, []
-        for module in wrapped:
-            del module.forward
+        for module, before in wrapped:
+            if before is None:
+                module.__dict__.pop("forward", None)
+            else:
+                module.forward = before
 
 
 def _find(model: torch.nn.Module) -> Attachment | None:

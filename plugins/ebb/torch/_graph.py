@@ -42,7 +42,7 @@ class Held:
 def hold(tensor) -> Held:
     version = None if tensor.is_inference() else tensor._version
     # What an operation made may be saved by that very operation: it must not hold the node that holds it.
-    return Held(tensor if tensor.is_leaf and tensor.requires_grad else tensor.detach(), version)
+    return Held(tensor if tensor.grad_fn is None else tensor.detach(), version)
 
 
 def take_back(held: Held):
@@ -66,6 +66,14 @@ def _clean(name: str) -> str:
     return name.replace("/", ":").encode()[-_NAME_BYTES:].decode(errors="ignore")
 
 
+def _address(buffer) -> int | None:
+    """None where there is no memory: sparse, not made yet, or no buffer."""
+    try:
+        return None if buffer is None else buffer.data_ptr()
+    except (RuntimeError, ValueError):
+        return None
+
+
 class ModuleNames:
     """Names of a model's modules, below a top name if there is one, and where its buffers are."""
 
@@ -82,7 +90,8 @@ class ModuleNames:
 
     def look_at_buffers(self) -> None:
         self._buffers = {
-            buffer.data_ptr() for module in self._with_buffers for buffer in module._buffers.values() if buffer is not None
+            address for module in self._with_buffers for buffer in module._buffers.values()
+            if (address := _address(buffer)) is not None
         }
 
     def is_in_buffer(self, data: int) -> bool:

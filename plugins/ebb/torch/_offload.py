@@ -23,14 +23,12 @@ class offload:
     """
 
     def __init__(self, *, policy=None, device_memory=None, host_memory=None, verify=False, floor=None, model=None):
-        self._session = _session.of(
-            _session.Settings(
-                policy=policy if policy is None or isinstance(policy, str) else tuple(policy.items()),
-                device_memory=device_memory,
-                host_memory=host_memory,
-                verify=bool(verify),
-                floor=floor,
-            )
+        self._settings = _session.Settings(
+            policy=policy if policy is None or isinstance(policy, str) else tuple(policy.items()),
+            device_memory=device_memory,
+            host_memory=host_memory,
+            verify=bool(verify),
+            floor=floor,
         )
         self._model = model
         self._is_entered = False
@@ -38,7 +36,7 @@ class offload:
     def __enter__(self):
         if self._is_entered:
             raise RuntimeError("ebb: this offload() is entered already: make another one")
-        session = self._session
+        session = _session.of(self._settings)
         # First what PyTorch may refuse: inside torch.func transforms, say.
         torch._C._autograd._push_saved_tensors_default_hooks(session.hooks.pack, session.hooks.unpack)
         try:
@@ -54,8 +52,8 @@ class offload:
 
     def __exit__(self, *raised):
         self._is_entered = False
-        _session.stack().pop()
+        session = _session.stack().pop()
         torch._C._autograd._pop_saved_tensors_default_hooks()
-        if self._session not in _session.stack():
-            self._session.hooks.reset()
+        if session not in _session.stack():
+            session.hooks.reset()
         return False

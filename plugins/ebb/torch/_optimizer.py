@@ -23,6 +23,7 @@ class OptimizerOffload:
             optimizer.register_step_pre_hook(lambda *_: self.bring_back()),
             optimizer.register_step_post_hook(lambda *_: self.move_away()),
             optimizer.register_state_dict_pre_hook(lambda *_: self.bring_back()),
+            optimizer.register_state_dict_post_hook(self._own),
             optimizer.register_load_state_dict_pre_hook(lambda *_: self.bring_back()),
         ]
 
@@ -32,6 +33,14 @@ class OptimizerOffload:
         with torch.enable_grad():  # in memory of its own: it will be held
             for tensor, packed in away.values():
                 tensor.data = self._session.hooks.unpack(packed)
+
+    def _own(self, optimizer, state_dict):
+        """What was handed out is the caller's: the next step empties the tensors of the optimizer."""
+        def own(value):
+            return value.clone() if isinstance(value, torch.Tensor) and value.nbytes >= self._floor else value
+
+        state = {key: {name: own(value) for name, value in values.items()} for key, values in state_dict["state"].items()}
+        return {**state_dict, "state": state}
 
     def move_away(self) -> None:
         """Its tensors are empty until bring_back(), which a step, state_dict() and load_state_dict() call."""

@@ -4,6 +4,7 @@ import atexit
 import collections
 import contextlib
 import dataclasses
+import os
 import threading
 import warnings
 import weakref
@@ -49,6 +50,7 @@ class Session:
         self._names: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self._model: torch.nn.Module | None = None
         self._of_pass: _graph.ModuleNames | None = None
+        self._lock = threading.Lock()
         self._refused: set[str] = set()
         self._allocators: list[_torch_hooks.Allocator] = []
         self._passed_kinds: collections.Counter = collections.Counter()
@@ -105,10 +107,12 @@ class Session:
                 warnings.warn(f"ebb: tensors on {device.type} stay where they are: Ebb moves those on cpu and cuda",
                               stacklevel=2)
             return False
-        runtime = _library.Runtime(**(options | self._settings.options()))
-        self._runtimes[place] = runtime
-        runtime.step()
-        self.hooks.add_place(*place, runtime.address, place[0] == _CPU, self._settings.verify)
+        with self._lock:  # several threads may come to a device at once
+            if place not in self._runtimes:
+                runtime = _library.Runtime(**(options | self._settings.options()))
+                runtime.step()
+                self.hooks.add_place(*place, runtime.address, place[0] == _CPU, self._settings.verify)
+                self._runtimes[place] = runtime
         return True
 
     def _lend(self, memory) -> int:
@@ -193,10 +197,18 @@ class Session:
         return "\n".join(parts)
 
     def close(self) -> None:
-        self.hooks.forget_places()
-        for runtime in self._runtimes.values():
-            runtime.close()
-        self._runtimes.clear()
+        runtimes, self._runtimes = self._runtimes, {}
+        over = self.hooks.forget_places()
+        for runtime in runtimes.values():
+            if runtime.address in over:
+                runtime.close()
+            else:
+                _outliving.append(runtime)
+
+    def lose(self) -> None:
+        """In a child process: what its parent has is not here."""
+        self.hooks.lose_places()
+        self._runtimes = {}
 
 
 def _device_name(place: tuple[int, int]) -> str:
@@ -207,6 +219,7 @@ def _device_name(place: tuple[int, int]) -> str:
 
 _lock = threading.Lock()
 _sessions: dict[Settings, Session] = {}
+_outliving: list[_library.Runtime] = []  # closed while PyTorch had memory of theirs: it may have it still
 _module_hooks: list = []
 _active = threading.local()
 
@@ -273,5 +286,11 @@ def close() -> None:
         _sessions.clear()
 
 
+def _lose_all() -> None:
+    for session in _sessions.values():
+        session.lose()
+
+
 atexit.register(close)
+os.register_at_fork(after_in_child=_lose_all)
 register_optimizer_step_post_hook(lambda optimizer, args, kwargs: step())

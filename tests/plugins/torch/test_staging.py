@@ -37,15 +37,15 @@ class TensorMemory:
 def train_with(memory, model="decoder", steps=6):
     allocator = _torch_hooks.Allocator(memory)
     more = (("allocator", allocator.address),)
-    session = _session.of(_session.Settings(policy="offload", device_memory=1 << 18, floor=FLOOR_BYTES, more=more))
+    settings = _session.Settings(policy="offload", device_memory=1 << 18, floor=FLOOR_BYTES, more=more)
 
     class Context(ebb.torch.offload):
         def __init__(self):
             super().__init__()
-            self._session = session
+            self._settings = settings
 
     seen = train(*MODELS[model], Context, steps=steps)
-    numbers = session.statistics()["cpu"]
+    numbers = _session.of(settings).statistics()["cpu"]
     ebb.torch.close()
     return seen, numbers
 
