@@ -191,8 +191,8 @@ status runtime::about(const char *argument, const status &why) {
 }
 
 // What fails in the depths knows of streams and bytes; who reads it wants to know of which activation.
-status runtime::naming(const char *doing, name_table::node name, status s) const {
-    if (s.ok() || s.code() == code::recompute) {
+status runtime::name_failure(const char *doing, name_table::node name, status s) const {
+    if (s.code() == code::recompute) {
         return s;
     }
     const std::string path = names_.path(name);

@@ -452,7 +452,10 @@ private:
     [[nodiscard]] status stale(const char *what, uint64_t handle) const;
     [[nodiscard]] static status about(const char *argument, const status &why);
     // The failure with what was being done to which activation, where it does not say so itself.
-    [[nodiscard]] status naming(const char *doing, name_table::node name, status s) const;
+    [[nodiscard]] status naming(const char *doing, name_table::node name, status s) const {
+        return s.ok() ? std::move(s) : name_failure(doing, name, std::move(s));
+    }
+    [[nodiscard]] status name_failure(const char *doing, name_table::node name, status s) const;
     status find_activation(uint64_t handle, index &i) const;
     // The calling thread is one; a failure names the argument.
     [[nodiscard]] status check_stream(stream_id stream, const char *argument) const;
