@@ -86,7 +86,7 @@ typedef struct {
     struct known_storage *storages; /* open addressing, a power of two */
     size_t storage_capacity, storage_count;
     uint64_t last_storage_id;
-    uint64_t passed_count, passed_bytes, moved_count, moved_bytes, changed_count;
+    uint64_t passed_count, moved_count, moved_bytes, changed_count;
 } Hooks;
 
 /* A source that Ebb holds until it is given up. */
@@ -150,6 +150,23 @@ static bool read_number(PyObject *object, PyObject *attribute, uint64_t *number)
     *number = PyLong_AsUnsignedLongLongMask(value);
     Py_DECREF(value);
     return !PyErr_Occurred();
+}
+
+/* Around what Ebb calls of ours, with the interpreter's lock or without, perhaps while an exception is on its way. */
+struct callback {
+    PyGILState_STATE state;
+    PyObject *type, *value, *trace;
+};
+
+static struct callback begin_callback(void) {
+    struct callback c = {.state = PyGILState_Ensure()};
+    PyErr_Fetch(&c.type, &c.value, &c.trace);
+    return c;
+}
+
+static void end_callback(struct callback c) {
+    PyErr_Restore(c.type, c.value, c.trace);
+    PyGILState_Release(c.state);
 }
 
 /* --------------------------------------------------------------------------------------------------- storages -- */
@@ -340,9 +357,7 @@ static PyTypeObject g_packed_type = {
  * be those of before or of after. */
 static void give_up_source(void *context) {
     struct held_source *source = context;
-    const PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
+    const struct callback callback = begin_callback();
     if (source->packed != NULL) {
         uint64_t version = 0;
         if (!read_number(source->tensor, g_names.version, &version)) {
@@ -357,8 +372,7 @@ static void give_up_source(void *context) {
     }
     Py_DECREF(source->tensor);
     PyMem_Free(source);
-    PyErr_Restore(type, value, trace);
-    PyGILState_Release(state);
+    end_callback(callback);
 }
 
 /* ------------------------------------------------------------------------------------------------------- pack -- */
@@ -619,6 +633,24 @@ static bool is_true(PyObject *tensor, PyObject *method) {
     return is;
 }
 
+/* A parameter, a buffer, or what views and casts made of one. Negative: with an exception. */
+static int never_moves(Hooks *h, PyObject *tensor, PyObject *producer, const void *data, uint64_t size_bytes) {
+    PyObject *answer = NULL;
+    if (producer == Py_None) {
+        answer = PyObject_CallMethod(h->other, "stays", "OKK", tensor, (unsigned long long)(uintptr_t)data,
+                                     (unsigned long long)size_bytes);
+    } else {
+        const int handed_on = hands_on(h, producer);
+        if (handed_on != 1) {
+            return handed_on;
+        }
+        answer = ask_other(h, "is_of_parameter", producer);
+    }
+    const int stays = answer == NULL ? -1 : answer == Py_True;
+    Py_XDECREF(answer);
+    return stays;
+}
+
 /* `recipe`: null where it cannot be computed again. */
 static PyObject *pack(Hooks *h, PyObject *tensor, const struct recipe *recipe) {
     if ((PyObject *)Py_TYPE(tensor) != h->tensor_type) {
@@ -664,36 +696,10 @@ static PyObject *pack(Hooks *h, PyObject *tensor, const struct recipe *recipe) {
         packed = pass(h, tensor, producer == Py_None);
         goto done;
     }
-    if (producer == Py_None) {
-        /* A parameter, a buffer, a view of one; data; or an operation's output. */
-        PyObject *stays = PyObject_CallMethod(h->other, "stays", "OKK", tensor,
-                                              (unsigned long long)(uintptr_t)view.data, (unsigned long long)size_bytes);
-        if (stays == NULL) {
-            goto done;
-        }
-        const bool kept = stays == Py_True;
-        Py_DECREF(stays);
-        if (kept) {
-            packed = pass(h, tensor, producer == Py_None);
-            goto done;
-        }
-    } else {
-        const int handed_on = hands_on(h, producer);
-        if (handed_on < 0) {
-            goto done;
-        }
-        if (handed_on == 1) {
-            PyObject *stays = ask_other(h, "is_of_parameter", producer);
-            if (stays == NULL) {
-                goto done;
-            }
-            const bool kept = stays == Py_True;
-            Py_DECREF(stays);
-            if (kept) {
-                packed = pass(h, tensor, producer == Py_None);
-                goto done;
-            }
-        }
+    const int stays = never_moves(h, tensor, producer, view.data, size_bytes);
+    if (stays != 0) {
+        packed = stays < 0 ? NULL : pass(h, tensor, producer == Py_None);
+        goto done;
     }
     packed = move(h, place, tensor, producer, (char *)view.data + view.byte_offset, size_bytes, &layout, recipe);
 done:
@@ -1215,35 +1221,26 @@ static uint64_t answered(PyObject *source, PyObject *answer) {
 
 static void *lent_alloc(void *context, uint64_t size_bytes, uint64_t Py_UNUSED(alignment), ebb_stream home) {
     PyObject *source = context;
-    const PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
+    const struct callback callback = begin_callback();
     const uint64_t address = answered(
         source, PyObject_CallMethod(source, "alloc", "KK", (unsigned long long)size_bytes, (unsigned long long)home));
-    PyErr_Restore(type, value, trace);
-    PyGILState_Release(state);
+    end_callback(callback);
     return (void *)(uintptr_t)address;
 }
 
 static void lent_free(void *context, void *data, uint64_t Py_UNUSED(size_bytes), ebb_stream home) {
     PyObject *source = context;
-    const PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
+    const struct callback callback = begin_callback();
     (void)answered(source, PyObject_CallMethod(source, "free", "KK", (unsigned long long)(uintptr_t)data,
                                                (unsigned long long)home));
-    PyErr_Restore(type, value, trace);
-    PyGILState_Release(state);
+    end_callback(callback);
 }
 
 static uint64_t lent_available(void *context) {
     PyObject *source = context;
-    const PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
+    const struct callback callback = begin_callback();
     const uint64_t bytes = answered(source, PyObject_CallMethod(source, "available", NULL));
-    PyErr_Restore(type, value, trace);
-    PyGILState_Release(state);
+    end_callback(callback);
     return bytes;
 }
 

@@ -15,17 +15,16 @@ class Attachment:
         moved = {pattern: value for pattern, value in rules if value != "remat"}
         self._context = offload(policy=(moved or None) if rules else policy, model=model, **options)
         self._wrapped: list[tuple] = []
+        covered: set[int] = set()  # by a module above that is computed again as a whole
         for path, module in model.named_modules():
-            if _value_of(path, rules) == "remat" and not self._is_below_wrapped(module):
+            if _value_of(path, rules) == "remat" and id(module) not in covered:
                 self._wrap(module)
+                covered.update(id(below) for below in module.modules())
         self._depth = 0
         self._handles = (
             model.register_forward_pre_hook(self._enter, prepend=True),
             model.register_forward_hook(self._leave, always_call=True),
         )
-
-    def _is_below_wrapped(self, module) -> bool:
-        return any(module is below for above, _ in self._wrapped for below in above.modules())
 
     def _wrap(self, module) -> None:
         before = module.__dict__.get("forward")  # somebody else may have put one there

@@ -18,14 +18,14 @@ class _Frame:
     def __init__(self, session, function, args, kwargs):
         self._session = session
         self._function = function
-        self._leaves, self._tree = tree_flatten((args, kwargs))
-        self._takes_gradient = [isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in self._leaves]
-        self._is_tensor = [isinstance(leaf, torch.Tensor) for leaf in self._leaves]
+        leaves, self._tree = tree_flatten((args, kwargs))
+        self._is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
+        self._takes_gradient = [is_tensor and leaf.requires_grad for leaf, is_tensor in zip(leaves, self._is_tensor)]
+        self._random = _RandomState([leaf for leaf, is_tensor in zip(leaves, self._is_tensor) if is_tensor])
         # What it is called with is saved as any other tensor is.
         self._leaves = [session.hooks.pack(leaf) if is_tensor else leaf
-                        for leaf, is_tensor in zip(self._leaves, self._is_tensor)]
+                        for leaf, is_tensor in zip(leaves, self._is_tensor)]
         self._inputs = tuple(leaf for leaf, is_tensor in zip(self._leaves, self._is_tensor) if is_tensor)
-        self._random = _RandomState([leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)])
         self._autocast = _autocast_now()
         self._count = 0
         self._wanted: set[int] = set()

@@ -99,6 +99,19 @@ class Experts(nn.Module):
         return out
 
 
+class Returns(torch.autograd.Function):
+    """Its gradient is a tensor that it saved: three times its input."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x * 3)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.saved_tensors[0]
+
+
 def tokens():
     return (torch.randint(0, 97, (8, 32)),)
 

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+from models import Returns
 from torch import nn
 
 import ebb.torch
@@ -112,16 +113,6 @@ def test_storage_that_is_emptied_and_filled_again_of_a_kept_tensor():
 
 
 def test_memory_that_is_still_used_outlives_close():
-    class Returns(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x * 3)
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, grad):
-            return ctx.saved_tensors[0]
-
     for context in CONTEXTS:
         p = nn.Parameter(torch.ones(512, 512))
         with context():

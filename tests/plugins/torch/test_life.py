@@ -5,7 +5,7 @@ import gc
 
 import pytest
 import torch
-from models import MODELS
+from models import MODELS, Returns
 from training import FLOOR_BYTES
 
 import ebb.torch
@@ -82,16 +82,6 @@ def test_second_derivatives():
 
 
 def test_a_gradient_that_is_a_saved_tensor():
-    class Returns(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x * 3)
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, grad):
-            return ctx.saved_tensors[0]
-
     x = torch.randn(64, 64, requires_grad=True)
     held = []
     for _ in range(20):
