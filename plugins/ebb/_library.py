@@ -123,6 +123,13 @@ class Runtime:
         _check(_lib.ebb_runtime_create(ctypes.byref(given), ctypes.byref(handle)))
         self.address = handle.value
 
+    @classmethod
+    def at(cls, address: int) -> "Runtime":
+        """One that somebody else made and closes."""
+        runtime = cls.__new__(cls)
+        runtime.address = address
+        return runtime
+
     def step(self, phase: int = PHASE_TRAIN) -> None:
         _check(_lib.ebb_step(self.address, phase))
 

@@ -4,18 +4,18 @@ set -euo pipefail
 
 usage() {
     cat <<'TEXT'
-usage: bash tests/plugins/run.sh torch [PYTEST_ARGUMENT...]
+usage: bash tests/plugins/run.sh torch|jax [PYTEST_ARGUMENT...]
 
 Makes a virtual environment outside the tree once (EBB_VENVS, default ~/.cache/ebb/venvs; keyed by the pinned
 requirements), installs ./plugins into it, and runs the tests of that framework on the CPU with pytest.
-PyTorch takes about 5 GB there.
+PyTorch takes about 5 GB there, JAX 0.6 GB.
 TEXT
 }
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 framework=${1:---help}
 case $framework in
-    torch) shift ;;
+    torch | jax) shift ;;
     --help | -h)
         usage
         exit 0
