@@ -49,7 +49,7 @@ void groups::end(groups_by_age::iterator which, const char *why, std::vector<std
 }
 
 bool groups::is_over(const group &one, const site_record &site) const {
-    if (one.expected_reloads > 0 && one.own_reloads == one.expected_reloads && !site.broke_program) {
+    if (one.own_reloads > 0 && one.own_reloads == one.site.reloads && !site.in_loops) {
         return true;
     }
     const bool only_own = site.own_reloads > 0 && site.other_reloads == 0;
@@ -63,14 +63,8 @@ void groups::sweep(const place &home, std::int64_t run, std::vector<std::shared_
         if (one.home.get() != &home || one.run == run) {
             continue;
         }
-        site_record &site = sites_[one.site];
-        if (one.own_reloads == one.expected_reloads && one.own_reloads > 0) {
-            site.kept_to_program = true;
-        } else if (one.own_reloads > one.expected_reloads) {
-            site.broke_program = true;
-        }
-        if (is_over(one, site)) {
-            end(here, "it had its last reload, as the program that offloaded it has it", ended);
+        if (is_over(one, sites_[one.site])) {
+            end(here, "another run began after its last reload", ended);
         }
     }
 }
@@ -130,7 +124,6 @@ std::shared_ptr<group> groups::find(std::uint64_t handle, const std::string &tit
 }
 
 void groups::reloaded(std::uint64_t handle, std::int64_t run) {
-    std::vector<std::shared_ptr<group>> ended;
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = live_.find(handle);
     if (found == live_.end()) {
@@ -145,10 +138,7 @@ void groups::reloaded(std::uint64_t handle, std::int64_t run) {
     }
     one.own_reloads++;
     site.own_reloads++;
-    site.broke_program |= one.expected_reloads > 0 && one.own_reloads > one.expected_reloads;
-    if (site.kept_to_program && !site.broke_program && one.own_reloads == one.expected_reloads) {
-        end(found, "it had its last reload, as the program that offloaded it has it", ended);
-    }
+    site.in_loops |= one.own_reloads > one.site.reloads;
 }
 
 std::uint64_t groups::release_all(const char *why) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -46,8 +47,9 @@ struct site_key {
     std::int64_t id = 0;
     const place *home = nullptr;
     std::int32_t ordinal = 0;
+    std::uint64_t reloads = 0;  // of one offload, in the traced program; 0: it does not say
     bool operator<(const site_key &other) const {
-        return std::tie(id, home, ordinal) < std::tie(other.id, other.home, other.ordinal);
+        return std::tie(id, home, ordinal, reloads) < std::tie(other.id, other.home, other.ordinal, other.reloads);
     }
 };
 
@@ -65,7 +67,6 @@ struct group {
     std::vector<part> parts;
     std::uint64_t size_bytes = 0;
     std::int64_t run = 0;
-    std::uint64_t expected_reloads = 0;  // in its own run; 0: the traced program does not say
     std::uint64_t own_reloads = 0, other_reloads = 0;
     std::uint64_t run_number = 0;  // of the runs of its site
 
@@ -77,8 +78,9 @@ struct group {
 
 // Thread-safe. Runs of one program may overlap, on the CPU also when one thread starts them, and nobody says when a run
 // is over. So a group ends
-// - with its last reload, where the traced program says how many there are and an earlier run of its site kept to that;
-// - when a later run begins on its device, if it had all the reloads that the program says;
+// - when another run begins on its device, if it had all the reloads that the traced program has. Not with the last of
+// them: a
+//   trace does not show that what it calls once is called in a loop;
 // - when later runs of its site have begun, if reloads of that site only ever came in the run of their offload: what an
 //   exception or a forward without backward left behind. So many of them that the first cannot be under way any more;
 // - oldest first, when more than the cap was left behind;
@@ -107,8 +109,7 @@ private:
         recent_runs runs;
         std::uint64_t run_number = 0;
         std::uint64_t own_reloads = 0, other_reloads = 0;
-        bool kept_to_program = false;  // a run's groups had exactly the reloads that the program says
-        bool broke_program = false;
+        bool in_loops = false;  // some had more reloads than the program has
     };
 
     void end(groups_by_age::iterator which, const char *why, std::vector<std::shared_ptr<group>> &ended);

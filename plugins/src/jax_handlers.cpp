@@ -175,7 +175,9 @@ struct call {
         return find_place(with, is_cpu, ordinal, home);
     }
 
-    site_key site() const { return {view.number("site"), home.get(), ordinal}; }
+    site_key site() const {
+        return {view.number("site"), home.get(), ordinal, static_cast<std::uint64_t>(view.number("reloads"))};
+    }
 };
 
 failure size_of(const xla::buffer &one, const std::string &name, std::uint64_t &size_bytes) {
@@ -232,7 +234,6 @@ failure offload(call &now) {
     made->title = now.title;
     made->layout = now.view.text("layout");
     made->run = now.run;
-    made->expected_reloads = static_cast<std::uint64_t>(now.view.number("reloads"));
     if (failure why = offload_parts(now, *made)) {
         return why;
     }

@@ -136,7 +136,23 @@ def _partitioned_reload(call: Call, shapes, handle, order):
 
 # ------------------------------------------------------------------------------------------------------ batching --
 
+def _is_eager(operands) -> bool:
+    return not any(isinstance(operand, jax.core.Tracer) for operand in operands)
+
+
+@functools.lru_cache(maxsize=256)
+def _eager_offload(*of_call):
+    return jax.jit(lambda *operands: _partitioned_offload(Call(*of_call), operands))
+
+
+@functools.lru_cache(maxsize=256)
+def _eager_reload(shapes, *of_call):
+    return jax.jit(lambda handle, *order: _partitioned_reload(Call(*of_call), shapes, handle, order))
+
+
 def _batched_offload(call: Call, operands):
+    if _is_eager(operands):
+        return _eager_offload(call.site, call.scope, call.names)(*operands)
     count = len(call.names)
 
     @jax.custom_batching.custom_vmap
@@ -156,6 +172,8 @@ def _batched_offload(call: Call, operands):
 
 
 def _batched_reload(call: Call, shapes, handle, order):
+    if _is_eager((handle, *order)):
+        return _eager_reload(shapes, call.site, call.scope, call.names)(handle, *order)
     @jax.custom_batching.custom_vmap
     def one(handle, *order):
         return _partitioned_reload(call, shapes, handle, order)
