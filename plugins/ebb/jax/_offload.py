@@ -102,7 +102,7 @@ def _unique(names: list[str]) -> tuple[str, ...]:
 
 
 def _site(scope: str, names, avals, where: str) -> int:
-    text = "|".join((scope, where, *names, *(str(aval) for aval in avals)))
+    text = "|".join((scope, where, *names, *(f"{one.shape} {one.dtype}" for one in avals)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
 
 
@@ -126,7 +126,7 @@ class _Wrapped:
             return tuple(out), (_Static((tree, None, {}, ())), (), tuple(saved))
         outvars = closed.jaxpr.outvars[count:]
         names = _unique([residuals[i].name for i in chosen])
-        shapes = tuple((saved[i].shape, np.dtype(saved[i].dtype)) for i in chosen)
+        shapes = tuple(_primitives.Shape.of(saved[i]) for i in chosen)
         call = _primitives.Call(_site(self.scope, names, shapes, self.where), self.scope, names)
         handle = _primitives.offload(call, [saved[i] for i in chosen], [x for x in out if _is_array(x)])
         moved = {outvars[i]: n for n, i in enumerate(chosen)}

@@ -5,8 +5,11 @@ they go through jax.checkpoint, and an offload whose handle nobody uses is dropp
 merges nor moves them. What keeps them in order is data: a reload has the handle as an operand, and both have what they come behind.
 """
 
+import collections
 import functools
+import hashlib
 import itertools
+import typing
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +17,8 @@ import numpy as np
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jaxlib.mlir.dialects import sdy
 
 _HANDLE = ((2,), np.dtype(np.uint32))
 SECOND_DERIVATIVE = (
@@ -23,12 +27,33 @@ SECOND_DERIVATIVE = (
 )
 
 
+_calls_of_site: collections.Counter = collections.Counter()
+
+
+class Shape(typing.NamedTuple):
+    """Of an array that comes back."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    spec: PartitionSpec | None  # where types say how arrays are sharded
+
+    @classmethod
+    def of(cls, value) -> "Shape":
+        return cls(value.shape, np.dtype(value.dtype), jax.typeof(value).sharding.spec)
+
+    def batched(self, size: int) -> "Shape":
+        return Shape((size, *self.shape), self.dtype, None if self.spec is None else PartitionSpec(None, *self.spec))
+
+
 class Call:
     """What a traced program has of one wrapped call: names, and how many reloads follow its offload."""
 
     def __init__(self, site: int, scope: str, names: tuple[str, ...]):
         self.site, self.scope, self.names = site, scope, names
         self.reloads = 0  # traced so far; all are by the time that the program is lowered
+        # Apart from other calls at the site, and the same when the same program is run again: for the compilation cache.
+        self.serial = _calls_of_site[site]
+        _calls_of_site[site] += 1
 
     def attributes(self, layout: str) -> dict:
         return {"site": np.int64(self.site), "scope": self.scope, "names": "\n".join(self.names), "layout": layout}
@@ -49,7 +74,7 @@ def _array(shape, dtype, *like):
 
 offload_p.def_abstract_eval(lambda *operands, call, layout: _array(*_HANDLE, *operands))
 reload_p.def_abstract_eval(
-    lambda *operands, call, layout, shapes: [_array(shape, dtype, *operands) for shape, dtype in shapes]
+    lambda *operands, call, layout, shapes: [_array(one.shape, one.dtype, *operands) for one in shapes]
 )
 
 
@@ -80,7 +105,16 @@ def _refuse_derivative(primals, tangents, **params):
 
 
 ad.primitive_jvps[mark_p] = _refuse_derivative
-mlir.register_lowering(mark_p, lambda ctx, value, **_: [value])
+
+def _lower_mark(ctx, value, *, call, index, of_program):
+    """The partitioner gives all values of a group one sharding; a group is a value that leaves and comes back."""
+    if of_program and jax.config.jax_use_shardy_partitioner:
+        text = f"ebb {call.site} {call.serial} {index}"
+        sdy.sharding_group(value, int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little"))
+    return [value]
+
+
+mlir.register_lowering(mark_p, _lower_mark)
 
 
 # -------------------------------------------------------------------------------------------------- partitioning --
@@ -90,48 +124,91 @@ def _factors(avals, first: str) -> str:
     return ", ".join(" ".join(next(names) for _ in aval.shape) for aval in avals)
 
 
-def _layout(shardings) -> str:
-    return "; ".join(str(getattr(sharding, "spec", sharding)) for sharding in shardings)
+def _layout(shardings, shapes) -> str:
+    """Says which part of each array each device has: the same however the sharding is written."""
+    parts = [sorted((device.id, str(index)) for device, index in sharding.devices_indices_map(shape).items())
+             for sharding, shape in zip(shardings, shapes)]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
-def _partitioned_offload(call: Call, operands):
+def _raw_offload(call: Call, operands, layout=""):
+    return offload_p.bind(*operands, call=call, layout=layout)
+
+
+def _raw_reload(call: Call, shapes, operands, layout=""):
+    return tuple(reload_p.bind(*operands, call=call, layout=layout, shapes=tuple(shapes)))
+
+
+def _offload_in_shards(call: Call, operands):
+    """Where the compiler partitions the program: each device moves its own shard, and has a handle of its own."""
     count = len(call.names)
-    bind = custom_partitioning(functools.partial(offload_p.bind, call=call, layout=""))
 
     def partition(mesh, args, result):
         shardings = tuple(arg.sharding for arg in args)
-        lower = functools.partial(offload_p.bind, call=call, layout=_layout(shardings[:count]))
-        return mesh, lower, NamedSharding(mesh, PartitionSpec()), shardings
+        layout = _layout(shardings[:count], [arg.shape for arg in args[:count]])
+        return mesh, lambda *own: _raw_offload(call, own, layout), NamedSharding(mesh, PartitionSpec()), shardings
 
-    bind.def_partition(
-        partition=partition,
-        sharding_rule=f"{_factors(operands, 'a')} -> h",
-        need_replication_factors=("h",),
-    )
+    bind = custom_partitioning(lambda *operands: _raw_offload(call, operands))
+    rule = f"{_factors(operands, 'a')} -> h"
+    bind.def_partition(partition=partition, sharding_rule=rule, need_replication_factors=("h",))
     return bind(*operands)
 
 
-def _partitioned_reload(call: Call, shapes, handle, order):
-    bind = custom_partitioning(lambda *operands: tuple(reload_p.bind(*operands, call=call, layout="", shapes=shapes)))
-    results = [jax.ShapeDtypeStruct(*shape) for shape in shapes]
+def _reload_in_shards(call: Call, shapes, handle, order):
+    def partition(mesh, args, results):
+        shardings = tuple(one.sharding for one in results)
+        layout = _layout(shardings, [one.shape for one in shapes])
+        own_shapes = [Shape(there.shard_shape(one.shape), one.dtype, None) for there, one in zip(shardings, shapes)]
+        of_args = (NamedSharding(mesh, PartitionSpec()), *(arg.sharding for arg in args[1:]))
+        return mesh, lambda *own: _raw_reload(call, own_shapes, own, layout), shardings, of_args
 
-    def partition(mesh, args, result):
-        shardings = tuple(one.sharding for one in result)
-        local = tuple(
-            (sharding.shard_shape(shape), dtype) for sharding, (shape, dtype) in zip(shardings, shapes)
-        )
-
-        def lower(*operands):
-            return tuple(reload_p.bind(*operands, call=call, layout=_layout(shardings), shapes=local))
-
-        return mesh, lower, shardings, (NamedSharding(mesh, PartitionSpec()), *(arg.sharding for arg in args[1:]))
-
-    bind.def_partition(
-        partition=partition,
-        sharding_rule=f"{_factors([handle], 'h')}, {_factors(order, 'a')} -> {_factors(results, 'r')}",
-        need_replication_factors=tuple(f"h{i}" for i in range(handle.ndim)),
-    )
+    bind = custom_partitioning(lambda *operands: _raw_reload(call, shapes, operands))
+    results = [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in shapes]
+    rule = f"{_factors((handle, *order), 'a')} -> {_factors(results, 'r')}"
+    replicated = tuple(f"a{i}" for i in range(handle.ndim))
+    bind.def_partition(partition=partition, sharding_rule=rule, need_replication_factors=replicated)
     return bind(handle, *order)
+
+
+def _mesh(operands):
+    """That the operands are typed with; the one around where they are not."""
+    of_types = (getattr(getattr(jax.typeof(operand), "sharding", None), "mesh", None) for operand in operands)
+    return next((mesh for mesh in of_types if mesh is not None and not mesh.empty), jax.sharding.get_abstract_mesh())
+
+
+def _axes(mesh, kind: AxisType) -> tuple[str, ...]:
+    return tuple(name for name, one in zip(mesh.axis_names, mesh.axis_types) if one == kind)
+
+
+def _specs(operands) -> tuple:
+    return tuple(jax.typeof(operand).sharding.spec for operand in operands)
+
+
+def _by_hand(mesh, function, operands, out_specs):
+    """Where types say how arrays are sharded, so that a device's part of the program can be written as such."""
+    return jax.shard_map(function, mesh=mesh, in_specs=_specs(operands), out_specs=out_specs,
+                         axis_names=set(_axes(mesh, AxisType.Explicit)), check_vma=False)(*operands)
+
+
+def _partitioned_offload(call: Call, operands):
+    mesh = _mesh(operands)
+    if explicit := _axes(mesh, AxisType.Explicit):
+        own = lambda *operands: _partitioned_offload(call, operands)[None]
+        return _by_hand(mesh, own, operands, PartitionSpec(explicit))
+    if _axes(mesh, AxisType.Manual) and not _axes(mesh, AxisType.Auto):
+        return _raw_offload(call, operands)
+    return _offload_in_shards(call, operands)
+
+
+def _partitioned_reload(call: Call, shapes, handle, order):
+    mesh = _mesh((handle, *order))
+    if _axes(mesh, AxisType.Explicit):
+        local = tuple(Shape(NamedSharding(mesh, one.spec).shard_shape(one.shape), one.dtype, None) for one in shapes)
+        own = lambda handle, *order: _partitioned_reload(call, local, handle, order)
+        return _by_hand(mesh, own, (handle, *order), tuple(one.spec for one in shapes))
+    if _axes(mesh, AxisType.Manual) and not _axes(mesh, AxisType.Auto):
+        return _raw_reload(call, shapes, (handle, *order))
+    return _reload_in_shards(call, shapes, handle, order)
 
 
 # ------------------------------------------------------------------------------------------------------ batching --
@@ -183,7 +260,7 @@ def _batched_reload(call: Call, shapes, handle, order):
         if not batched[0]:
             values = _batched_reload(call, shapes, handle, order)
             return values, tuple(False for _ in values)
-        of_all = tuple(((size, *shape), dtype) for shape, dtype in shapes)
+        of_all = tuple(one.batched(size) for one in shapes)
         values = _batched_reload(call, of_all, handle, order)
         return values, tuple(True for _ in values)
 
@@ -192,14 +269,17 @@ def _batched_reload(call: Call, shapes, handle, order):
 
 # ----------------------------------------------------------------------------------------------------------- API --
 
+def _mark(call: Call, values) -> list:
+    of_program = not _axes(_mesh(values), AxisType.Manual)  # groups do not go through shard_map
+    return [mark_p.bind(value, call=call, index=i, of_program=of_program) for i, value in enumerate(values)]
+
+
 def offload(call: Call, moved, order):
     """A handle for `moved`, which leave once `order` is there too."""
-    marked = [mark_p.bind(value, call=call, index=i) for i, value in enumerate(moved)]
-    return _batched_offload(call, (*marked, *order))
+    return _batched_offload(call, (*_mark(call, moved), *order))
 
 
 def reload(call: Call, handle, shapes, order):
     """The arrays that `handle` stands for, in memory from when `order` is there."""
     call.reloads += 1
-    values = _batched_reload(call, tuple(shapes), handle, tuple(order))
-    return [mark_p.bind(value, call=call, index=i) for i, value in enumerate(values)]
+    return _mark(call, _batched_reload(call, tuple(shapes), handle, tuple(order)))
