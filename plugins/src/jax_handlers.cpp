@@ -1,5 +1,6 @@
 // What XLA calls: the handlers of offload and reload, and what Python calls by ctypes. XLA's side of a call is taken
 // apart here; what a handle stands for is jax_groups, and how bytes move is jax_mover.
+#include <atomic>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -24,6 +25,7 @@ struct process {
     std::mutex mutex;  // of what follows
     std::map<std::pair<const mover *, std::int32_t>, std::shared_ptr<place>> places;
     ebb_runtime_options options{};
+    std::atomic<bool> steps_are_marked{false};  // by the caller
 };
 
 process &the_process() {
@@ -223,7 +225,7 @@ failure offload(call &now) {
         return {EBB_INVALID_ARGUMENT, "ebb.jax: ebb_offload has fewer operands than names, or not one result"};
     }
     groups &all = the_process().groups_of_all;
-    if (all.begin_run(*now.home, now.site(), now.run)) {
+    if (all.begin_run(*now.home, now.site(), now.run) && !the_process().steps_are_marked) {
         if (const ebb_status status = ebb_step(now.home->runtime, EBB_PHASE_TRAIN); status != EBB_OK) {
             return failed_call(status);
         }
@@ -385,6 +387,9 @@ EBB_JAX_EXPORT void ebb_jax_each_runtime(void (*each)(const char *name, ebb_runt
     }
 }
 
+// From now on until ebb_jax_close, runs begin no steps.
+EBB_JAX_EXPORT void ebb_jax_mark_steps() { ebb_jax::the_process().steps_are_marked = true; }
+
 EBB_JAX_EXPORT std::uint64_t ebb_jax_live_count() {
     return ebb_jax::the_process().groups_of_all.live_count();
 }
@@ -400,6 +405,7 @@ EBB_JAX_EXPORT std::uint64_t ebb_jax_release() {
 EBB_JAX_EXPORT void ebb_jax_close() {
     ebb_jax::process &all = ebb_jax::the_process();
     all.groups_of_all.release_all("ebb.jax.close() ended it");
+    all.steps_are_marked = false;
     std::map<std::pair<const ebb_jax::mover *, std::int32_t>, std::shared_ptr<ebb_jax::place>> places;
     const std::lock_guard<std::mutex> lock(all.mutex);
     places.swap(all.places);

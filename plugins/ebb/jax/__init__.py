@@ -11,7 +11,8 @@ _found = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in jax.__ve
 if _found < (0, 8):
     raise ImportError(f"ebb.jax needs JAX 0.8 or newer, and this is {jax.__version__}")
 
+from ebb.jax._library import configure  # noqa: E402
 from ebb.jax._offload import offload  # noqa: E402
 from ebb.jax._session import close, release, report, statistics, step  # noqa: E402
 
-__all__ = ["close", "offload", "release", "report", "statistics", "step"]
+__all__ = ["close", "configure", "offload", "release", "report", "statistics", "step"]

@@ -2,7 +2,6 @@
 
 import atexit
 import ctypes
-import threading
 
 import jax
 
@@ -18,6 +17,7 @@ for _name in ("ebb_jax_live_count", "ebb_jax_live_bytes", "ebb_jax_release"):
     getattr(_lib, _name).argtypes = []
     getattr(_lib, _name).restype = ctypes.c_uint64
 _lib.ebb_jax_close.restype = None
+_lib.ebb_jax_mark_steps.restype = None
 
 for _platform in ("cpu",):
     for _call in ("offload", "reload"):
@@ -25,15 +25,23 @@ for _platform in ("cpu",):
             f"ebb_{_call}", jax.ffi.pycapsule(getattr(_lib, f"ebb_jax_{_call}_{_platform}")), platform=_platform
         )
 
-_lock = threading.Lock()
-_given: dict = {}
-_kept: list = []  # texts that the library points to
+_kept: list = []  # options that the library points to
 
 
-def configure(survivor_memory: int, **options) -> None:
-    """For runtimes that are made from now on."""
+def configure(*, host_memory: int | None = None, verify: bool = False, survivor_memory: int = 4 << 30, **options) -> None:
+    """For all that moves from now on; before the first program that offloads has run, or after close().
+
+    host_memory: cap of the pinned memory of each device, in bytes. verify: checksums of what comes back. survivor_memory: what
+    programs leave behind and others may reload, in bytes. Further ones are fields of ebb_runtime_options (ebb/ebb.h).
+    """
+    if runtimes():
+        raise RuntimeError("ebb.jax.configure comes before the first program that offloads has run, or after ebb.jax.close()")
     given = _library.Options(struct_size=ctypes.sizeof(_library.Options))
-    for name, value in ({"policy": "offload", "min_offload_bytes": 1} | options).items():
+    fields = {"policy": "offload", "min_offload_bytes": 1, "verify": _library.ON if verify else _library.OFF}
+    fields |= {} if host_memory is None else {"host_bytes": host_memory}
+    for name, value in (fields | options).items():
+        if not hasattr(given, name):
+            raise TypeError(f"ebb.jax.configure: ebb_runtime_options (ebb/ebb.h) has no field {name!r}")
         setattr(given, name, value.encode() if isinstance(value, str) else value)
     _kept.append(given)
     _lib.ebb_jax_configure(ctypes.byref(given), survivor_memory)
@@ -53,6 +61,11 @@ def live() -> tuple[int, int]:
     return _lib.ebb_jax_live_count(), _lib.ebb_jax_live_bytes()
 
 
+def mark_steps() -> None:
+    """Runs begin no steps any more, until close()."""
+    _lib.ebb_jax_mark_steps()
+
+
 def release() -> int:
     return _lib.ebb_jax_release()
 
@@ -61,5 +74,5 @@ def close() -> None:
     _lib.ebb_jax_close()
 
 
-configure(survivor_memory=4 << 30)
+configure()
 atexit.register(close)

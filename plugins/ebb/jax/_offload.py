@@ -5,6 +5,7 @@ import fnmatch
 import functools
 import hashlib
 import os
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -27,18 +28,26 @@ class Policy:
     rest: str
     floor: int
 
-    def of(self, name: str) -> str:
-        return next((value for pattern, value in self.by_name if fnmatch.fnmatchcase(name, pattern)), self.rest)
+    def of(self, name: str) -> str | None:
+        """None where no pattern matches."""
+        return next((value for pattern, value in self.by_name if fnmatch.fnmatchcase(name, pattern)), None)
+
+    def moves(self, residual) -> bool:
+        """What is to be computed again and is saved all the same is what the rest is computed from."""
+        asked = self.of(residual.name) if residual.is_named else None
+        if asked is None:
+            return self.rest == "offload" and residual.size_bytes >= self.floor
+        return asked == "offload" and residual.size_bytes > 0
 
 
 def make_policy(names, policy, floor: int | None) -> Policy:
     if names is not None and policy is not None:
         raise ValueError("ebb.jax.offload: names and policy are two ways to say the same: give one of them")
-    floor = _DEFAULT_FLOOR_BYTES if floor is None else floor
+    floor = _DEFAULT_FLOOR_BYTES if floor is None else max(floor, 1)
     if names is not None:
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
             raise TypeError(f"ebb.jax.offload: names is a list of names given by checkpoint_name, not {names!r}")
-        return Policy(tuple((name, "offload") for name in names), "remat", 1)
+        return Policy(tuple((name, "offload") for name in names), "remat", floor)
     if policy is None:
         return Policy((), "offload", floor)
     if isinstance(policy, str):
@@ -46,7 +55,11 @@ def make_policy(names, policy, floor: int | None) -> Policy:
     for pattern, value in policy.items():
         if value not in _VALUES:
             raise ValueError(f"ebb.jax.offload: policy has {pattern!r}: {value!r}, and a value is one of {_VALUES}")
-    return Policy(tuple((p, v) for p, v in policy.items() if p != "*"), policy.get("*", "remat"), floor)
+    rest = policy.get("*", "remat")
+    if rest != "remat" and "remat" in policy.values():
+        raise ValueError(f"ebb.jax.offload: policy has 'remat' for a name, and '*': {rest!r}, which saves what that is made from: "
+                         "leave '*' out, and name what is to be saved")
+    return Policy(tuple((p, v) for p, v in policy.items() if p != "*"), rest, floor)
 
 
 class _Static:
@@ -82,13 +95,24 @@ def _choose(residuals, policy: Policy, jaxpr) -> list[int]:
     for i, (one, var) in enumerate(zip(residuals, jaxpr.outvars[len(jaxpr.outvars) - len(residuals):])):
         if one.is_argument_or_output or not one.is_movable or not one.is_of_activation or var in seen:
             continue
-        wanted = policy.of(one.name) if one.is_named else policy.rest
-        if wanted == "remat":  # and yet it is saved: it is what the rest is computed from
-            wanted = "device"
-        if wanted == "offload" and one.size_bytes >= max(policy.floor, 1):
+        if policy.moves(one):
             seen.add(var)
             chosen.append(i)
     return chosen
+
+
+def _warn_of_idle(policy: Policy, given: set[str], residuals, scope: str) -> None:
+    """A pattern that moves nothing is most often a mistake."""
+    saved = {one.name for one in residuals if one.is_named}
+    for pattern, value in policy.by_name:
+        matched = fnmatch.filter(given, pattern)
+        if not matched:
+            why = f"no value of {scope} has such a name; it has {', '.join(sorted(given)) or 'none'}"
+        elif value == "offload" and not saved.intersection(matched):
+            why = f"the backward of {scope} does not need what is named so, or it is an argument or a result"
+        else:
+            continue
+        warnings.warn(f"ebb.jax.offload: nothing is moved for {pattern!r}: {why}", stacklevel=2)
 
 
 def _unique(names: list[str]) -> tuple[str, ...]:
@@ -115,6 +139,7 @@ class _Wrapped:
     of_activation: list[bool]
     scope: str
     where: str
+    given: set[str]  # names in the function
 
     def forward(self, *leaves):
         closed, count, tree = _saved(self.flat, leaves)
@@ -122,6 +147,7 @@ class _Wrapped:
         out, saved = values[:count], values[count:]
         residuals = _residuals.describe(closed, count, self.of_activation)
         chosen = _choose(residuals, self.plan, closed.jaxpr)
+        _warn_of_idle(self.plan, self.given, residuals, self.scope)
         if not chosen:
             return tuple(out), (_Static((tree, None, {}, ())), (), tuple(saved))
         outvars = closed.jaxpr.outvars[count:]
@@ -175,7 +201,7 @@ def _with_consts(closed: ClosedJaxpr, outside: list[int]):
 
 def _checkpoint_policy(policy: Policy):
     def saveable(primitive, *_, **params) -> bool:
-        return primitive.name == "name" and policy.of(params["name"]) != "remat"
+        return primitive.name == "name" and (policy.of(params["name"]) or policy.rest) != "remat"
 
     return saveable
 
@@ -184,8 +210,8 @@ def offload(fun, *, names=None, policy=None, params=0, static_argnums=(), floor:
     """`fun`, with what it saves for its backward in pinned host memory meanwhile.
 
     names: of values named by jax.ad_checkpoint.checkpoint_name, which move; all else is computed again in the backward.
-    policy: {pattern of a name: "offload" | "device" | "remat"}, "*" for all else. Without both, all values of at least `floor`
-    bytes move. params: numbers of the arguments that are no activations: what depends on them alone does not move.
+    policy: {pattern of a name: "offload" | "device" | "remat"}, "*" for all else ("remat" without it). Without both, all values of
+    at least `floor` bytes move; a value that is named here moves whatever its size. params: numbers of the arguments that are no activations: what depends on them alone does not move.
     """
     chosen = make_policy(names, policy, floor)
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
@@ -218,7 +244,8 @@ def offload(fun, *, names=None, policy=None, params=0, static_argnums=(), floor:
         saving = flat
         if chosen.rest == "remat":
             saving = jax.checkpoint(flat, policy=_checkpoint_policy(chosen))
-        one = _Wrapped(saving, chosen, [False] * len(outside) + of_activation, scope, where)
+        given = _residuals.given_names(closed.jaxpr)
+        one = _Wrapped(saving, chosen, [False] * len(outside) + of_activation, scope, where, given)
         call = jax.custom_vjp(flat)
         call.defvjp(one.forward, one.backward)
         out = call(*(closed.consts[i] for i in outside), *leaves)

@@ -37,6 +37,19 @@ def describe(closed: ClosedJaxpr, out_count: int, of_activation: list[bool]) -> 
     return found
 
 
+def given_names(jaxpr: Jaxpr) -> set[str]:
+    """All that checkpoint_name gave in a function, inner ones included."""
+    found = set()
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "name":
+            found.add(eqn.params["name"])
+        for value in eqn.params.values():
+            for one in value if isinstance(value, (tuple, list)) else (value,):
+                if isinstance(one, (ClosedJaxpr, Jaxpr)):
+                    found |= given_names(one.jaxpr if isinstance(one, ClosedJaxpr) else one)
+    return found
+
+
 def _makers(jaxpr: Jaxpr) -> dict:
     return {var: (eqn, i) for eqn in jaxpr.eqns for i, var in enumerate(eqn.outvars)}
 

@@ -4,7 +4,8 @@ from ebb.jax import _library
 
 
 def step() -> None:
-    """Ends a step. Without it one begins with a run that offloads when nothing of another is live."""
+    """Ends a step: after the last run of one. Without it a step begins with a run that offloads when nothing else is live."""
+    _library.mark_steps()
     for runtime in _library.runtimes().values():
         runtime.step()
 
