@@ -145,27 +145,30 @@ class _Wrapped:
         closed, count, tree = _saved(self.flat, leaves)
         values = jaxpr_as_fun(closed)(*leaves)
         out, saved = values[:count], values[count:]
-        residuals = _residuals.describe(closed, count, self.of_activation)
+        computed, residuals = _residuals.describe(closed, count, self.of_activation)
         chosen = _choose(residuals, self.plan, closed.jaxpr)
         _warn_of_idle(self.plan, self.given, residuals, self.scope)
         if not chosen:
-            return tuple(out), (_Static((tree, None, {}, ())), (), tuple(saved))
+            return tuple(out), (_Static((tree, None, {}, (), ())), (), tuple(saved))
         outvars = closed.jaxpr.outvars[count:]
         names = _unique([residuals[i].name for i in chosen])
         shapes = tuple(_primitives.Shape.of(saved[i]) for i in chosen)
         call = _primitives.Call(_site(self.scope, names, shapes, self.where), self.scope, names)
-        handle = _primitives.offload(call, [saved[i] for i in chosen], [x for x in out if _is_array(x)])
+        # What is handed through or computed from parameters alone is there from the start, and its cotangent often constant.
+        arrays = [i for i, value in enumerate(out) if _is_array(value)]
+        ends = [i for i in arrays if i in computed] or arrays
+        handle = _primitives.offload(call, [saved[i] for i in chosen], [out[i] for i in ends])
         moved = {outvars[i]: n for n, i in enumerate(chosen)}
         places = {i: moved[var] for i, var in enumerate(outvars) if not _is_literal(var) and var in moved}
         kept = tuple(value for i, value in enumerate(saved) if i not in places)
-        return tuple(out), (_Static((tree, call, places, shapes)), (handle,), kept)
+        return tuple(out), (_Static((tree, call, places, shapes, ends)), (handle,), kept)
 
     def backward(self, residuals, cotangents):
         static, handles, kept = residuals
-        tree, call, places, shapes = static.value
+        tree, call, places, shapes, ends = static.value
         moved = []
         if call is not None:
-            order = [one for one in cotangents if _is_array(one)]
+            order = [cotangents[i] for i in ends if _is_array(cotangents[i])]
             moved = _primitives.reload(call, handles[0], shapes, order)
         rest = iter(kept)
         saved = [moved[places[i]] if i in places else next(rest) for i in range(len(kept) + len(places))]

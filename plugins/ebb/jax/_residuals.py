@@ -22,8 +22,9 @@ class Residual:
     is_movable: bool  # its elements are whole bytes of a type that devices know
 
 
-def describe(closed: ClosedJaxpr, out_count: int, of_activation: list[bool]) -> list[Residual]:
-    """Of the results after the first `out_count`; `of_activation` is about the arguments."""
+def describe(closed: ClosedJaxpr, out_count: int, of_activation: list[bool]) -> tuple[list[int], list[Residual]]:
+    """The numbers of the results that are computed from activations, and the values saved, which come after the first
+    `out_count` results. `of_activation` is about the arguments."""
     jaxpr = closed.jaxpr
     makers = _makers(jaxpr)
     depends = _depends(jaxpr, of_activation)
@@ -34,7 +35,8 @@ def describe(closed: ClosedJaxpr, out_count: int, of_activation: list[bool]) -> 
         is_end = isinstance(var, Literal) or _same_bytes(var, makers) in ends
         name, is_named = ("", False) if is_end else _name(var, jaxpr, makers)
         found.append(Residual(name, is_named, is_of_activation, is_end, _size_bytes(var.aval), _is_movable(var.aval)))
-    return found
+    computed = [i for i, var in enumerate(jaxpr.outvars[:out_count]) if depends[i] and var not in set(jaxpr.invars)]
+    return computed, found
 
 
 def given_names(jaxpr: Jaxpr) -> set[str]:

@@ -88,18 +88,18 @@ MODELS = {"mlp": mlp, "mlp_bf16": functools.partial(mlp, jnp.bfloat16), "attenti
 
 # ------------------------------------------------------------------------------------------------------ training --
 
-def scanned(model: Model, layer, *, reverse=False, unroll=1):
+def scanned(model: Model, layer, *, reverse=False, unroll=1, layers=LAYERS):
     def loss(params, x):
         step = lambda x, p: (layer(params if model.shares else p, x), None)
-        y, _ = jax.lax.scan(step, x, None if model.shares else params, length=LAYERS, reverse=reverse, unroll=unroll)
+        y, _ = jax.lax.scan(step, x, None if model.shares else params, length=layers, reverse=reverse, unroll=unroll)
         return jnp.sum(jnp.square(y.astype(jnp.float32)))
 
     return loss
 
 
-def unrolled(model: Model, layer):
+def unrolled(model: Model, layer, *, layers=LAYERS):
     def loss(params, x):
-        for i in range(LAYERS):
+        for i in range(layers):
             x = layer(params if model.shares else jax.tree.map(lambda p: p[i], params), x)
         return jnp.sum(jnp.square(x.astype(jnp.float32)))
 
