@@ -14,6 +14,19 @@ constexpr std::uint64_t k_wait_bytes = std::uint64_t{16} << 20;
 // ordered on: so Ebb gets memory of our own.
 class on_cpu : public mover {
 public:
+    bool has_streams() const override { return false; }
+
+    failure open(ebb_runtime_options options, std::int32_t, place &made) override {
+        options.device = "host";
+        // The order of calls differs from run to run, so that a prefetch would often be of the wrong one; and the copy
+        // that Ebb borrows is for nothing but to be moved.
+        options.prefetch_bytes = EBB_PREFETCH_NONE;
+        options.source_bytes = EBB_SOURCES_NONE;
+        made.name = "cpu";
+        const ebb_status status = ebb_runtime_create(&options, &made.runtime);
+        return status == EBB_OK ? failure{} : failed_call(status);
+    }
+
     failure offload(place &home, const std::string &name, void *data, std::uint64_t size_bytes, void *,
                     part &made) override {
         void *copy = std::malloc(size_bytes + 1);  // none is null

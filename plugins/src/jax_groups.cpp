@@ -150,6 +150,12 @@ std::uint64_t groups::release_all(const char *why) {
     return ended.size();
 }
 
+void groups::forget_all(const char *why) {
+    release_all(why);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    sites_.clear();
+}
+
 void groups::set_cap(std::uint64_t size_bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
     cap_bytes_ = size_bytes;

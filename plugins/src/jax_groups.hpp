@@ -31,7 +31,6 @@ private:
 // One device's runtime; groups keep it alive.
 struct place {
     ebb_runtime *runtime = nullptr;
-    bool calling_thread = false;  // no streams: XLA on the CPU
     std::string name;
     recent_runs runs;  // under the lock of groups, like what follows
     std::uint64_t live_groups = 0;
@@ -98,6 +97,7 @@ public:
     void reloaded(std::uint64_t handle, std::int64_t run);
 
     std::uint64_t release_all(const char *why);
+    void forget_all(const char *why);  // and what was learned of sites
     // What is left of earlier runs may take so much.
     void set_cap(std::uint64_t size_bytes);
     std::uint64_t live_count() const;

@@ -1,19 +1,21 @@
 // What XLA calls: the handlers of offload and reload, and what Python calls by ctypes. XLA's side of a call is taken
 // apart here; what a handle stands for is jax_groups, and how bytes move is jax_mover.
+#include "jax_handlers.hpp"
+
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "ebb/ebb.h"
-#include "jax_groups.hpp"
-#include "jax_mover.hpp"
-#include "xla_ffi_table.hpp"
 
 namespace ebb_jax {
 namespace {
@@ -33,27 +35,20 @@ process &the_process() {
     return *one;
 }
 
-// On the CPU all devices of XLA are one: the machine's memory.
-failure find_place(mover &with, bool is_cpu, std::int32_t ordinal, std::shared_ptr<place> &found) {
+failure find_place(mover &with, std::int32_t ordinal, std::shared_ptr<place> &found) {
     process &all = the_process();
     const std::lock_guard<std::mutex> lock(all.mutex);
-    std::shared_ptr<place> &here = all.places[{&with, is_cpu ? 0 : ordinal}];
+    if (!with.has_streams()) {
+        ordinal = 0;  // all devices of XLA are one: the machine's memory
+    }
+    std::shared_ptr<place> &here = all.places[{&with, ordinal}];
     if (here == nullptr) {
         auto made = std::make_shared<place>();
         ebb_runtime_options options = all.options;
         options.struct_size = sizeof options;
-        options.device = is_cpu ? "host" : "cuda";
-        options.device_ordinal = is_cpu ? 0 : ordinal;
-        if (is_cpu) {
-            // The order of calls differs from run to run, so that a prefetch would often be of the wrong one; and the
-            // copy that Ebb borrows is for nothing but to be moved.
-            options.prefetch_bytes = EBB_PREFETCH_NONE;
-            options.source_bytes = EBB_SOURCES_NONE;
+        if (failure why = with.open(options, ordinal, *made)) {
+            return why;
         }
-        if (const ebb_status status = ebb_runtime_create(&options, &made->runtime); status != EBB_OK) {
-            return failed_call(status);
-        }
-        made->name = is_cpu ? "cpu" : "cuda:" + std::to_string(ordinal);
         here = std::move(made);
     }
     found = here;
@@ -135,7 +130,6 @@ std::vector<std::string> lines(const std::string &text) {
 struct call {
     frame_view view;
     mover &with;
-    bool is_cpu;
     void *stream = nullptr;
     std::int64_t run = 0;
     std::int32_t ordinal = 0;
@@ -143,8 +137,7 @@ struct call {
     std::string scope, title;
     std::shared_ptr<place> home;
 
-    call(const xla::call_frame &frame, mover &mover_of_platform, bool on_cpu)
-        : view{frame}, with(mover_of_platform), is_cpu(on_cpu) {}
+    call(const xla::call_frame &frame, mover &mover_of_platform) : view{frame}, with(mover_of_platform) {}
 
     bool ask_context() {
         const xla::call_frame &frame = view.frame;
@@ -153,7 +146,7 @@ struct call {
         xla::stream_get_args stream_args{sizeof stream_args, nullptr, frame.ctx, nullptr};
         if (frame.table->run_id_get(&run_args) != nullptr ||
             frame.table->device_ordinal_get(&ordinal_args) != nullptr ||
-            (!is_cpu && frame.table->stream_get(&stream_args) != nullptr)) {
+            (with.has_streams() && frame.table->stream_get(&stream_args) != nullptr)) {
             return false;
         }
         run = run_args.run_id;
@@ -174,7 +167,7 @@ struct call {
             title += separator + name;
             separator = ", ";
         }
-        return find_place(with, is_cpu, ordinal, home);
+        return find_place(with, ordinal, home);
     }
 
     site_key site() const {
@@ -340,13 +333,13 @@ bool answered_question(const xla::call_frame &frame) {
     return true;
 }
 
-xla::error *handle_call(xla::call_frame *frame, mover &with, bool is_cpu, failure (*handler)(call &)) {
+xla::error *handle_call(xla::call_frame *frame, mover &with, failure (*handler)(call &)) {
     if (answered_question(*frame) || frame->stage != xla::k_execute) {
         return nullptr;
     }
     failure why;
     try {
-        call now(*frame, with, is_cpu);
+        call now(*frame, with);
         why = handler(now);
     } catch (const std::bad_alloc &) {
         why = {EBB_OUT_OF_HOST_MEMORY, "ebb.jax: no memory for a call's own records"};
@@ -357,56 +350,48 @@ xla::error *handle_call(xla::call_frame *frame, mover &with, bool is_cpu, failur
 }
 
 }  // namespace
-}  // namespace ebb_jax
 
-#define EBB_JAX_EXPORT extern "C" __attribute__((visibility("default")))
-
-EBB_JAX_EXPORT ebb_jax::xla::error *ebb_jax_offload_cpu(ebb_jax::xla::call_frame *frame) {
-    return ebb_jax::handle_call(frame, ebb_jax::cpu_mover(), true, ebb_jax::offload);
+xla::error *handle_offload(xla::call_frame *frame, mover &with) {
+    return handle_call(frame, with, offload);
 }
-EBB_JAX_EXPORT ebb_jax::xla::error *ebb_jax_reload_cpu(ebb_jax::xla::call_frame *frame) {
-    return ebb_jax::handle_call(frame, ebb_jax::cpu_mover(), true, ebb_jax::reload);
+xla::error *handle_reload(xla::call_frame *frame, mover &with) {
+    return handle_call(frame, with, reload);
 }
 
-// For runtimes made from now on; texts in it stay the caller's.
-EBB_JAX_EXPORT void ebb_jax_configure(const ebb_runtime_options *options, std::uint64_t survivor_bytes) {
-    ebb_jax::process &all = ebb_jax::the_process();
+void configure(const ebb_runtime_options &options, std::uint64_t survivor_bytes) {
+    process &all = the_process();
     const std::lock_guard<std::mutex> lock(all.mutex);
-    all.options = *options;
+    all.options = options;
     all.groups_of_all.set_cap(survivor_bytes);
 }
 
-// Calls `each` with the name of every device and its runtime. It must not come back here.
-EBB_JAX_EXPORT void ebb_jax_each_runtime(void (*each)(const char *name, ebb_runtime *runtime)) {
-    ebb_jax::process &all = ebb_jax::the_process();
+void mark_steps() {
+    the_process().steps_are_marked = true;
+}
+
+std::vector<std::shared_ptr<place>> all_places() {
+    process &all = the_process();
     const std::lock_guard<std::mutex> lock(all.mutex);
+    std::vector<std::shared_ptr<place>> found;
     for (const auto &[key, one] : all.places) {
         if (one != nullptr) {
-            each(one->name.c_str(), one->runtime);
+            found.push_back(one);
         }
     }
+    return found;
 }
 
-// From now on until ebb_jax_close, runs begin no steps.
-EBB_JAX_EXPORT void ebb_jax_mark_steps() { ebb_jax::the_process().steps_are_marked = true; }
-
-EBB_JAX_EXPORT std::uint64_t ebb_jax_live_count() {
-    return ebb_jax::the_process().groups_of_all.live_count();
-}
-EBB_JAX_EXPORT std::uint64_t ebb_jax_live_bytes() {
-    return ebb_jax::the_process().groups_of_all.live_bytes();
+groups &all_groups() {
+    return the_process().groups_of_all;
 }
 
-// How many it ended.
-EBB_JAX_EXPORT std::uint64_t ebb_jax_release() {
-    return ebb_jax::the_process().groups_of_all.release_all("ebb.jax.release() ended it");
-}
-
-EBB_JAX_EXPORT void ebb_jax_close() {
-    ebb_jax::process &all = ebb_jax::the_process();
-    all.groups_of_all.release_all("ebb.jax.close() ended it");
+void close_all() {
+    process &all = the_process();
+    all.groups_of_all.forget_all("ebb.jax.close() ended it");
     all.steps_are_marked = false;
-    std::map<std::pair<const ebb_jax::mover *, std::int32_t>, std::shared_ptr<ebb_jax::place>> places;
+    std::map<std::pair<const mover *, std::int32_t>, std::shared_ptr<place>> places;
     const std::lock_guard<std::mutex> lock(all.mutex);
     places.swap(all.places);
 }
+
+}  // namespace ebb_jax

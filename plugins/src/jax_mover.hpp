@@ -22,6 +22,10 @@ failure failed_call(ebb_status status);  // with ebb_last_error
 class mover {
 public:
     virtual ~mover() = default;
+    // Whether XLA's calls have a stream there.
+    [[nodiscard]] virtual bool has_streams() const = 0;
+    // Makes the runtime of a device, and its name.
+    virtual failure open(ebb_runtime_options options, std::int32_t ordinal, place &made) = 0;
     // When these return the operand may be overwritten, on the CPU at once and elsewhere behind `stream`.
     virtual failure offload(place &home, const std::string &name, void *data, std::uint64_t size_bytes, void *stream,
                             part &made) = 0;

@@ -19,10 +19,10 @@ for _name in ("ebb_jax_live_count", "ebb_jax_live_bytes", "ebb_jax_release"):
 _lib.ebb_jax_close.restype = None
 _lib.ebb_jax_mark_steps.restype = None
 
-for _platform in ("cpu",):
+for _platform in ("cpu", "cuda"):
     for _call in ("offload", "reload"):
         jax.ffi.register_ffi_target(
-            f"ebb_{_call}", jax.ffi.pycapsule(getattr(_lib, f"ebb_jax_{_call}_{_platform}")), platform=_platform
+            f"ebb_{_call}", jax.ffi.pycapsule(getattr(_lib, f"ebb_jax_{_call}_{_platform}")), platform=_platform.replace("cuda", "CUDA")
         )
 
 _kept: list = []  # options that the library points to
