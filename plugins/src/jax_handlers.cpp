@@ -328,7 +328,9 @@ bool answered_question(const xla::call_frame &frame) {
     }
     xla::metadata &asked = *reinterpret_cast<xla::metadata_extension *>(frame.extensions)->data;
     asked.api_version.major = xla::k_major;
-    asked.api_version.minor = std::min(frame.table->api_version.minor, xla::k_newest_minor);
+    // jaxlib 0.8 asks without its table.
+    asked.api_version.minor =
+        frame.table == nullptr ? xla::k_oldest_minor : std::min(frame.table->api_version.minor, xla::k_newest_minor);
     asked.traits = 0;
     return true;
 }
