@@ -13,6 +13,6 @@ if _found < (0, 8):
 
 from ebb.jax._library import configure  # noqa: E402
 from ebb.jax._offload import offload  # noqa: E402
-from ebb.jax._session import close, release, report, statistics, step  # noqa: E402
+from ebb.jax._session import close, release, replan, report, statistics, step  # noqa: E402
 
-__all__ = ["close", "configure", "offload", "release", "report", "statistics", "step"]
+__all__ = ["close", "configure", "offload", "release", "replan", "report", "statistics", "step"]

@@ -6,6 +6,7 @@ import ctypes
 import jax
 
 from ebb import _library
+from ebb.jax import _plan
 
 _lib = ctypes.CDLL(str(_library.FILE.with_name("libebb_jax.so")))
 _EACH = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p)
@@ -28,11 +29,13 @@ for _platform in ("cpu", "cuda"):
 _kept: list = []  # options that the library points to
 
 
-def configure(*, host_memory: int | None = None, verify: bool = False, survivor_memory: int = 4 << 30, **options) -> None:
+def configure(*, host_memory: int | None = None, verify: bool = False, survivor_memory: int = 4 << 30,
+              machine: str | None = None, **options) -> None:
     """For all that moves from now on; before the first program that offloads has run, or after close().
 
     host_memory: cap of the pinned memory of each device, in bytes. verify: checksums of what comes back. survivor_memory: what
-    programs leave behind and others may reload, in bytes. Further ones are fields of ebb_runtime_options (ebb/ebb.h).
+    programs leave behind and others may reload, in bytes. machine: whose rates automatic mode plans by, a file of profiles/machines;
+    without it that of the first device, and where there is none, all values above the floor move. Further ones are fields of ebb_runtime_options (ebb/ebb.h).
     """
     if runtimes():
         raise RuntimeError("ebb.jax.configure comes before the first program that offloads has run, or after ebb.jax.close()")
@@ -43,6 +46,7 @@ def configure(*, host_memory: int | None = None, verify: bool = False, survivor_
         if not hasattr(given, name):
             raise TypeError(f"ebb.jax.configure: ebb_runtime_options (ebb/ebb.h) has no field {name!r}")
         setattr(given, name, value.encode() if isinstance(value, str) else value)
+    _plan.set_machine(machine)
     _kept.append(given)
     _lib.ebb_jax_configure(ctypes.byref(given), survivor_memory)
 

@@ -8,13 +8,11 @@ import os
 import warnings
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jax import dtypes
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.tree_util import tree_flatten, tree_unflatten
 
-from ebb.jax import _library, _primitives, _residuals
+from ebb.jax import _plan, _primitives, _residuals
 
 _DEFAULT_FLOOR_BYTES = 1 << 20
 _VALUES = ("offload", "device", "remat")
@@ -36,7 +34,7 @@ class Policy:
         """What is to be computed again and is saved all the same is what the rest is computed from."""
         asked = self.of(residual.name) if residual.is_named else None
         if asked is None:
-            return self.rest == "offload" and residual.size_bytes >= self.floor
+            return self.rest in ("offload", "auto") and residual.size_bytes >= self.floor
         return asked == "offload" and residual.size_bytes > 0
 
 
@@ -49,7 +47,7 @@ def make_policy(names, policy, floor: int | None) -> Policy:
             raise TypeError(f"ebb.jax.offload: names is a list of names given by checkpoint_name, not {names!r}")
         return Policy(tuple((name, "offload") for name in names), "remat", floor)
     if policy is None:
-        return Policy((), "offload", floor)
+        return Policy((), "auto", floor)
     if isinstance(policy, str):
         policy = {"*": policy}
     for pattern, value in policy.items():
@@ -141,12 +139,32 @@ class _Wrapped:
     where: str
     given: set[str]  # names in the function
 
+    def trace(self, flat, leaves):
+        closed, count, tree = _saved(flat, leaves)
+        computed, residuals = _residuals.describe(closed, count, self.of_activation)
+        return closed, count, tree, computed, residuals, _choose(residuals, self.plan, closed.jaxpr)
+
+    def plan_automatically(self, leaves):
+        """Of two ways to save, the one that saves less; of that, what moves while the function computes."""
+        traced = self.trace(self.flat, leaves)
+        on = _plan.machine()
+        if on is None:
+            return traced
+        light = self.trace(jax.checkpoint(self.flat, policy=_save_all_but_light), leaves)
+        total = lambda traced: sum(traced[4][i].size_bytes for i in traced[5])
+        if total(light) < total(traced):
+            traced = light
+        *rest, residuals, chosen = traced
+        compute_s = _plan.seconds(rest[0].jaxpr, on)
+        moves = _plan.choose(self.scope, [residuals[i].size_bytes for i in chosen], compute_s, on)
+        return *rest, residuals, [i for i, does in zip(chosen, moves) if does]
+
     def forward(self, *leaves):
-        closed, count, tree = _saved(self.flat, leaves)
+        automatic = self.plan.rest == "auto"
+        closed, count, tree, computed, residuals, chosen = (
+            self.plan_automatically(leaves) if automatic else self.trace(self.flat, leaves))
         values = jaxpr_as_fun(closed)(*leaves)
         out, saved = values[:count], values[count:]
-        computed, residuals = _residuals.describe(closed, count, self.of_activation)
-        chosen = _choose(residuals, self.plan, closed.jaxpr)
         _warn_of_idle(self.plan, self.given, residuals, self.scope)
         if not chosen:
             return tuple(out), (_Static((tree, None, {}, (), ())), (), tuple(saved))
@@ -209,12 +227,16 @@ def _checkpoint_policy(policy: Policy):
     return saveable
 
 
+def _save_all_but_light(primitive, *_, **params) -> bool:
+    return primitive.name not in _plan.LIGHT
+
+
 def offload(fun, *, names=None, policy=None, params=0, static_argnums=(), floor: int | None = None):
     """`fun`, with what it saves for its backward in pinned host memory meanwhile.
 
     names: of values named by jax.ad_checkpoint.checkpoint_name, which move; all else is computed again in the backward.
-    policy: {pattern of a name: "offload" | "device" | "remat"}, "*" for all else ("remat" without it). Without both, all values of
-    at least `floor` bytes move; a value that is named here moves whatever its size. params: numbers of the arguments that are no activations: what depends on them alone does not move.
+    policy: {pattern of a name: "offload" | "device" | "remat"}, "*" for all else ("remat" without it); one value alone is for all.
+    Without both: automatic, by what hides behind the function's compute. Values below `floor` bytes do not move, unless by name. params: numbers of the arguments that are no activations: what depends on them alone does not move.
     """
     chosen = make_policy(names, policy, floor)
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
