@@ -45,6 +45,10 @@ EBB_JAX_EXPORT std::uint64_t ebb_jax_live_bytes() {
     return ebb_jax::all_groups().live_bytes();
 }
 
+EBB_JAX_EXPORT void ebb_jax_end(std::uint64_t handle) {
+    ebb_jax::all_groups().end_one(handle, "nobody had it any more");
+}
+
 // How many it ended.
 EBB_JAX_EXPORT std::uint64_t ebb_jax_release() {
     return ebb_jax::all_groups().release_all("ebb.jax.release() ended it");

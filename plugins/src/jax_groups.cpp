@@ -60,7 +60,7 @@ void groups::sweep(const place &home, std::int64_t run, std::vector<std::shared_
     for (auto at = live_.begin(); at != live_.end();) {
         const auto here = at++;
         const group &one = *here->second;
-        if (one.home.get() != &home || one.run == run) {
+        if (one.home.get() != &home || one.run == run || one.stays) {
             continue;
         }
         if (is_over(one, sites_[one.site])) {
@@ -69,15 +69,19 @@ void groups::sweep(const place &home, std::int64_t run, std::vector<std::shared_
     }
 }
 
+// What the newest run of a site holds is not left behind, at least not yet.
+bool groups::is_left(const group &one) {
+    return !one.stays && one.run != sites_[one.site].runs.newest();
+}
+
 void groups::sweep_to_cap(std::vector<std::shared_ptr<group>> &ended) {
-    // What the newest run of a site holds is not left behind, at least not yet.
     std::uint64_t left_bytes = 0;
     for (const auto &[handle, one] : live_) {
-        left_bytes += one->run == sites_[one->site].runs.newest() ? 0 : one->size_bytes;
+        left_bytes += is_left(*one) ? one->size_bytes : 0;
     }
     for (auto at = live_.begin(); at != live_.end() && left_bytes > cap_bytes_;) {
         const auto here = at++;
-        if (here->second->run != sites_[here->second->site].runs.newest()) {
+        if (is_left(*here->second)) {
             left_bytes -= here->second->size_bytes;
             end(here, "newer ones that were not reloaded in their own run took its place (survivor_memory)", ended);
         }
@@ -141,18 +145,32 @@ void groups::reloaded(std::uint64_t handle, std::int64_t run) {
     site.in_loops |= one.own_reloads > one.site.reloads;
 }
 
+void groups::end_one(std::uint64_t handle, const char *why) {
+    std::vector<std::shared_ptr<group>> ended;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (const auto found = live_.find(handle); found != live_.end()) {
+        end(found, why, ended);
+    }
+}
+
 std::uint64_t groups::release_all(const char *why) {
     std::vector<std::shared_ptr<group>> ended;
     const std::lock_guard<std::mutex> lock(mutex_);
-    while (!live_.empty()) {
-        end(live_.begin(), why, ended);
+    for (auto at = live_.begin(); at != live_.end();) {
+        const auto here = at++;
+        if (!here->second->stays) {
+            end(here, why, ended);
+        }
     }
     return ended.size();
 }
 
 void groups::forget_all(const char *why) {
-    release_all(why);
+    std::vector<std::shared_ptr<group>> ended;
     const std::lock_guard<std::mutex> lock(mutex_);
+    while (!live_.empty()) {
+        end(live_.begin(), why, ended);
+    }
     sites_.clear();
 }
 

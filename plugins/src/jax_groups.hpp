@@ -67,6 +67,7 @@ struct group {
     std::uint64_t size_bytes = 0;
     std::int64_t run = 0;
     std::uint64_t own_reloads = 0, other_reloads = 0;
+    bool stays = false;            // until it is ended by its handle, or with everything
     std::uint64_t run_number = 0;  // of the runs of its site
 
     group() = default;
@@ -96,8 +97,9 @@ public:
     std::shared_ptr<group> find(std::uint64_t handle, const std::string &title, std::string &why);
     void reloaded(std::uint64_t handle, std::int64_t run);
 
-    std::uint64_t release_all(const char *why);
-    void forget_all(const char *why);  // and what was learned of sites
+    void end_one(std::uint64_t handle, const char *why);
+    std::uint64_t release_all(const char *why);  // but what stays
+    void forget_all(const char *why);            // and what was learned of sites
     // What is left of earlier runs may take so much.
     void set_cap(std::uint64_t size_bytes);
     std::uint64_t live_count() const;
@@ -115,6 +117,7 @@ private:
     void end(groups_by_age::iterator which, const char *why, std::vector<std::shared_ptr<group>> &ended);
     void sweep(const place &home, std::int64_t run, std::vector<std::shared_ptr<group>> &ended);
     void sweep_to_cap(std::vector<std::shared_ptr<group>> &ended);
+    bool is_left(const group &one);
     bool is_over(const group &one, const site_record &site) const;
 
     mutable std::mutex mutex_;

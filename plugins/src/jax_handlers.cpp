@@ -12,6 +12,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,10 +23,14 @@ namespace {
 
 // ------------------------------------------------------------------------------------------ of the process --
 
+// By platform, device, and whether it is for what stays: that comes in no order that a training step could be learned
+// by.
+using places_by_key = std::map<std::tuple<const mover *, std::int32_t, bool>, std::shared_ptr<place>>;
+
 struct process {
     groups groups_of_all;
     std::mutex mutex;  // of what follows
-    std::map<std::pair<const mover *, std::int32_t>, std::shared_ptr<place>> places;
+    places_by_key places;
     ebb_runtime_options options{};
     std::atomic<bool> steps_are_marked{false};  // by the caller
 };
@@ -35,13 +40,13 @@ process &the_process() {
     return *one;
 }
 
-failure find_place(mover &with, std::int32_t ordinal, std::shared_ptr<place> &found) {
+failure find_place(mover &with, std::int32_t ordinal, bool stays, std::shared_ptr<place> &found) {
     process &all = the_process();
     const std::lock_guard<std::mutex> lock(all.mutex);
     if (!with.has_streams()) {
         ordinal = 0;  // all devices of XLA are one: the machine's memory
     }
-    std::shared_ptr<place> &here = all.places[{&with, ordinal}];
+    std::shared_ptr<place> &here = all.places[{&with, ordinal, stays}];
     if (here == nullptr) {
         auto made = std::make_shared<place>();
         ebb_runtime_options options = all.options;
@@ -49,6 +54,7 @@ failure find_place(mover &with, std::int32_t ordinal, std::shared_ptr<place> &fo
         if (failure why = with.open(options, ordinal, *made)) {
             return why;
         }
+        made->name += stays ? " state" : "";
         here = std::move(made);
     }
     found = here;
@@ -167,9 +173,10 @@ struct call {
             title += separator + name;
             separator = ", ";
         }
-        return find_place(with, ordinal, home);
+        return find_place(with, ordinal, stays(), home);
     }
 
+    bool stays() const { return view.number("stays") != 0; }
     site_key site() const {
         return {view.number("site"), home.get(), ordinal, static_cast<std::uint64_t>(view.number("reloads"))};
     }
@@ -218,7 +225,7 @@ failure offload(call &now) {
         return {EBB_INVALID_ARGUMENT, "ebb.jax: ebb_offload has fewer operands than names, or not one result"};
     }
     groups &all = the_process().groups_of_all;
-    if (all.begin_run(*now.home, now.site(), now.run) && !the_process().steps_are_marked) {
+    if (all.begin_run(*now.home, now.site(), now.run) && !now.stays() && !the_process().steps_are_marked) {
         if (const ebb_status status = ebb_step(now.home->runtime, EBB_PHASE_TRAIN); status != EBB_OK) {
             return failed_call(status);
         }
@@ -229,6 +236,7 @@ failure offload(call &now) {
     made->title = now.title;
     made->layout = now.view.text("layout");
     made->run = now.run;
+    made->stays = now.stays();
     if (failure why = offload_parts(now, *made)) {
         return why;
     }
@@ -310,7 +318,11 @@ failure reload(call &now) {
             return why;
         }
     }
-    all.reloaded(handle, now.run);
+    if (now.stays()) {
+        all.end_one(handle, "it was brought back");
+    } else {
+        all.reloaded(handle, now.run);
+    }
     return {};
 }
 
@@ -391,7 +403,7 @@ void close_all() {
     process &all = the_process();
     all.groups_of_all.forget_all("ebb.jax.close() ended it");
     all.steps_are_marked = false;
-    std::map<std::pair<const mover *, std::int32_t>, std::shared_ptr<place>> places;
+    places_by_key places;
     const std::lock_guard<std::mutex> lock(all.mutex);
     places.swap(all.places);
 }

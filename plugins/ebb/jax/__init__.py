@@ -14,5 +14,6 @@ if _found < (0, 8):
 from ebb.jax._library import configure  # noqa: E402
 from ebb.jax._offload import offload  # noqa: E402
 from ebb.jax._session import close, release, replan, report, statistics, step  # noqa: E402
+from ebb.jax._state import offload_state, onload_state  # noqa: E402
 
-__all__ = ["close", "configure", "offload", "release", "replan", "report", "statistics", "step"]
+__all__ = ["close", "configure", "offload", "offload_state", "onload_state", "release", "replan", "report", "statistics", "step"]

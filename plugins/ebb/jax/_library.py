@@ -18,6 +18,8 @@ for _name in ("ebb_jax_live_count", "ebb_jax_live_bytes", "ebb_jax_release"):
     getattr(_lib, _name).argtypes = []
     getattr(_lib, _name).restype = ctypes.c_uint64
 _lib.ebb_jax_close.restype = None
+_lib.ebb_jax_end.argtypes = [ctypes.c_uint64]
+_lib.ebb_jax_end.restype = None
 _lib.ebb_jax_mark_steps.restype = None
 
 for _platform in ("cpu", "cuda"):
@@ -68,6 +70,11 @@ def live() -> tuple[int, int]:
 def mark_steps() -> None:
     """Runs begin no steps any more, until close()."""
     _lib.ebb_jax_mark_steps()
+
+
+def end(handle: int) -> None:
+    """What stays otherwise until it is reloaded."""
+    _lib.ebb_jax_end(handle)
 
 
 def release() -> int:

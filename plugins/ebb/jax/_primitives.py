@@ -48,15 +48,17 @@ class Shape(typing.NamedTuple):
 class Call:
     """What a traced program has of one wrapped call: names, and how many reloads follow its offload."""
 
-    def __init__(self, site: int, scope: str, names: tuple[str, ...]):
+    def __init__(self, site: int, scope: str, names: tuple[str, ...], stays: bool = False):
         self.site, self.scope, self.names = site, scope, names
+        self.stays = stays  # until it is reloaded, which is once
         self.reloads = 0  # traced so far; all are by the time that the program is lowered
         # Apart from other calls at the site, and the same when the same program is run again: for the compilation cache.
         self.serial = _calls_of_site[site]
         _calls_of_site[site] += 1
 
     def attributes(self, layout: str) -> dict:
-        return {"site": np.int64(self.site), "scope": self.scope, "names": "\n".join(self.names), "layout": layout}
+        return {"site": np.int64(self.site), "scope": self.scope, "names": "\n".join(self.names),
+                "layout": layout, "stays": np.int64(self.stays)}
 
 
 # ------------------------------------------------------------------------------------------------- the raw calls --

@@ -34,7 +34,7 @@ def describe(closed: ClosedJaxpr, out_count: int, of_activation: list[bool]) -> 
     for var, is_of_activation in zip(jaxpr.outvars[out_count:], depends[out_count:]):
         is_end = isinstance(var, Literal) or _same_bytes(var, makers) in ends
         name, is_named = ("", False) if is_end else _name(var, jaxpr, makers)
-        found.append(Residual(name, is_named, is_of_activation, is_end, _size_bytes(var.aval), _is_movable(var.aval)))
+        found.append(Residual(name, is_named, is_of_activation, is_end, _size_bytes(var.aval), is_movable(var.aval)))
     computed = [i for i, var in enumerate(jaxpr.outvars[:out_count]) if depends[i] and var not in set(jaxpr.invars)]
     return computed, found
 
@@ -109,7 +109,7 @@ def _line(eqn) -> str:
 
 
 def _size_bytes(aval) -> int:
-    dtype = np.dtype(aval.dtype) if _is_movable(aval) else None
+    dtype = np.dtype(aval.dtype) if is_movable(aval) else None
     return int(np.prod(aval.shape, dtype=np.int64)) * dtype.itemsize if dtype is not None else 0
 
 
@@ -118,7 +118,7 @@ _MOVABLE = {"bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int6
             "float8_e4m3fn", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "float8_e4m3fnuz", "float8_e8m0fnu"}
 
 
-def _is_movable(aval) -> bool:
+def is_movable(aval) -> bool:
     return getattr(getattr(aval, "dtype", None), "name", None) in _MOVABLE
 
 
