@@ -5,11 +5,11 @@ from models import MODELS, STACKS, assert_same, checkpointed, gradients
 
 import ebb.jax
 
+CASES = [(name, stack) for name in MODELS for stack in STACKS if "bf16" not in name or stack in ("scan", "unrolled")]
 EXACT = {"compiler_options": {"xla_allow_excess_precision": False}}
 
 
-@pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name, stack", CASES)
 def test_with_names(name, stack):
     model = MODELS[name]()
     want = gradients(STACKS[stack](model, checkpointed(model.layer, model.names)), model)
@@ -19,12 +19,11 @@ def test_with_names(name, stack):
         assert f"/{one} " in ebb.jax.report()
 
 
-@pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name, stack", CASES)
 def test_all_above_the_floor(name, stack):
     model = MODELS[name]()
     want = gradients(STACKS[stack](model, model.layer), model, **EXACT)
-    moved = STACKS[stack](model, ebb.jax.offload(model.layer, floor=1024))
+    moved = STACKS[stack](model, ebb.jax.offload(model.layer, policy="offload", floor=1024))
     assert_same(gradients(moved, model, runs=3, **EXACT), want)
     assert ebb.jax.statistics()["cpu"]["d2h_bytes"] > 0
 
