@@ -84,6 +84,7 @@ struct activation {
     bool recomputed = false;          // the caller has computed it again: it holds that memory until release
     bool lost = false;                // offloaded in a capture that came to nothing
     bool slot_lost = false;           // its slot was to be filled in one
+    bool slot_shown = false;          // a claim was given on its slot: its holder may have written to it
     bool home_late = false;           // its home stream cannot be made to wait: the deleter runs when the copy is done
     bool copy_held = false;           // out of device memory: not issued before a collective has ended
 
@@ -134,7 +135,7 @@ struct activation {
         reason = keep_reason::none;
         released = release_asked = source_held = counted_given_up = staged = block_lost = source_lost = unclaimed =
             in_storage_index = has_block = has_slot = readers_cover_copy = counted_kept = recomputed = lost =
-                slot_lost = home_late = copy_held = false;
+                slot_lost = slot_shown = home_late = copy_held = false;
         block = slot = source_slot = claims = 0;
         d2h = h2d = {};
         produced.clear();

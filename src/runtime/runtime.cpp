@@ -73,7 +73,9 @@ status runtime::init() {
         return made.why();
     }
     lanes_ = std::move(made).value();
-    arena_ = std::make_unique<pinned_arena>(device_, pinned_arena_options{options_.host_bytes, 0});
+    const uint64_t host_bytes =
+        options_.host_bytes != 0 ? options_.host_bytes : device_.host_room_bytes() / options_.host_processes;
+    arena_ = std::make_unique<pinned_arena>(device_, pinned_arena_options{host_bytes, 0});
     staging_ = std::make_unique<staging>(device_, staging_cap_bytes());
     samples_ = std::make_unique<time_samples>(device_);
     timer_ = std::make_unique<step_timer>(device_);

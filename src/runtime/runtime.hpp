@@ -53,6 +53,7 @@ struct runtime_options {
     uint64_t staging_bytes = 0;
     uint64_t max_activation_bytes = 0;
     uint64_t host_bytes = 0;
+    uint32_t host_processes = 1;  // that share what is taken where host_bytes is 0
     uint64_t min_offload_bytes = uint64_t{1} << 20U;
     std::string policy = "offload";
     uint64_t keep_last = 0;

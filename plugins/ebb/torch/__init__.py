@@ -16,7 +16,7 @@ from ebb.torch._checkpoint import checkpoint  # noqa: E402
 from ebb.torch._drop_in import OffloadActivations, get_act_offloading_ctx_manager  # noqa: E402
 from ebb.torch._offload import offload  # noqa: E402
 from ebb.torch._optimizer import offload_optimizer  # noqa: E402
-from ebb.torch._session import close, report, statistics, step  # noqa: E402
+from ebb.torch._process import close, report, statistics, step  # noqa: E402
 
 __all__ = [
     "OffloadActivations",

@@ -22,9 +22,9 @@ def nothing_left():
     """Each test ends with all that it moved given back."""
     yield
     gc.collect()
-    left = {device: numbers["live_activations"] for session in ebb.torch._session._sessions.values()
+    left = {device: numbers["live_activations"] for session in ebb.torch._process._sessions.values()
             for device, numbers in session.statistics().items() if numbers["live_activations"]}
-    used = [numbers["pinned_used_bytes"] for session in ebb.torch._session._sessions.values()
+    used = [numbers["pinned_used_bytes"] for session in ebb.torch._process._sessions.values()
             for numbers in session.statistics().values()]
     ebb.torch.close()
     assert not left, f"activations that nobody released: {left}"

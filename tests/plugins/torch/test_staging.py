@@ -9,7 +9,8 @@ from training import FLOOR_BYTES, same, train
 
 import ebb.torch
 from ebb import _torch_hooks
-from ebb.torch import _session
+from ebb.torch import _process
+from ebb.torch._settings import Settings
 
 
 class TensorMemory:
@@ -37,7 +38,7 @@ class TensorMemory:
 def train_with(memory, model="decoder", steps=6):
     allocator = _torch_hooks.Allocator(memory)
     more = (("allocator", allocator.address),)
-    settings = _session.Settings(policy="offload", device_memory=1 << 18, floor=FLOOR_BYTES, more=more)
+    settings = Settings(policy="offload", device_memory=1 << 18, floor=FLOOR_BYTES, more=more)
 
     class Context(ebb.torch.offload):
         def __init__(self):
@@ -45,7 +46,7 @@ def train_with(memory, model="decoder", steps=6):
             self._settings = settings
 
     seen = train(*MODELS[model], Context, steps=steps)
-    numbers = _session.of(settings).statistics()["cpu"]
+    numbers = _process.of(settings).statistics()["cpu"]
     ebb.torch.close()
     return seen, numbers
 
