@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <structmember.h>
-#include <time.h>
 
 #include "dlpack_table.h"
 #include "ebb/ebb.h"
@@ -55,7 +54,6 @@ struct device_place {
     atomic_long lent;        /* reloads in its slots that PyTorch has not freed */
     long busy;               /* calls of the runtime under way: they may let others run */
     uint64_t unwaited_bytes; /* moved since sources that were given up were waited for */
-    uint64_t waited_ns;      /* by threads that compute, for copies */
     uint64_t held_bytes;     /* copied, and not freed: somebody else held them */
 };
 
@@ -549,15 +547,8 @@ static struct name_record *record_of(Hooks *h, PyObject *name) {
     return record;
 }
 
-static uint64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
-
 /* Blocks for the bytes of that activation; for the copies of all sources that were given up where it is 0. */
 static bool wait_for(struct device_place *place, ebb_activation activation) {
-    const uint64_t begin_ns = now_ns();
     ebb_status status;
     Py_BEGIN_ALLOW_THREADS;
     status = activation == 0 ? ebb_wait_room(place->runtime) : ebb_wait(place->runtime, activation);
@@ -567,7 +558,6 @@ static bool wait_for(struct device_place *place, ebb_activation activation) {
         return false;
     }
     Py_END_ALLOW_THREADS;
-    place->waited_ns += now_ns() - begin_ns;
     return true;
 }
 
@@ -1119,14 +1109,13 @@ static PyObject *hooks_held_elsewhere(Hooks *h, PyObject *Py_UNUSED(unused)) {
     return list;
 }
 
-static PyObject *hooks_place_numbers(Hooks *h, PyObject *args) {
+static PyObject *hooks_held_bytes(Hooks *h, PyObject *args) {
     struct dl_device device;
     if (!PyArg_ParseTuple(args, "ii", &device.type, &device.id)) {
         return NULL;
     }
     const struct device_place *place = find_place(h, device);
-    return Py_BuildValue("(KK)", place == NULL ? 0ULL : (unsigned long long)place->waited_ns,
-                         place == NULL ? 0ULL : (unsigned long long)place->held_bytes);
+    return PyLong_FromUnsignedLongLong(place == NULL ? 0 : place->held_bytes);
 }
 
 static int hooks_init(Hooks *h, PyObject *args, PyObject *keywords) {
@@ -1211,8 +1200,8 @@ static PyMethodDef g_hooks_methods[] = {
     {"end_step", (PyCFunction)hooks_end_step, METH_NOARGS, "A step is over."},
     {"held_elsewhere", (PyCFunction)hooks_held_elsewhere, METH_NOARGS,
      "[(name, count, bytes)] of what was copied and not freed: somebody else held it."},
-    {"place_numbers", (PyCFunction)hooks_place_numbers, METH_VARARGS,
-     "place_numbers(type, id) -> (ns that computing threads waited, bytes that were copied and not freed)"},
+    {"held_bytes", (PyCFunction)hooks_held_bytes, METH_VARARGS,
+     "held_bytes(type, id): bytes of that device that were copied and not freed"},
     {"forget_places", (PyCFunction)hooks_forget_places, METH_NOARGS,
      "The runtimes are about to be closed; the addresses of those that nobody has memory of."},
     {"lose_places", (PyCFunction)hooks_lose_places, METH_NOARGS, "This is a child process: no runtime lives in it."},

@@ -153,10 +153,15 @@ public:
     [[nodiscard]] bool any_open_capture() const noexcept;
 
     // For ebb_wait: an event to block on with no lock held, given back afterwards.
-    status wait_begin(uint64_t activation, timelines::pinned_event &event);
-    status wait_end(const timelines::pinned_event &event);
+    struct thread_wait {
+        timelines::pinned_event event;
+        bool timed = false;
+        time_samples::sample_id sample = 0;
+    };
+    status wait_begin(uint64_t activation, thread_wait &wait);
+    status wait_end(const thread_wait &wait);
     // For ebb_wait_room: the next given-up source whose home is the calling thread; not needed when none is left.
-    status room_begin(timelines::pinned_event &event);
+    status room_begin(thread_wait &wait);
 
     // Takes up to `capacity` callbacks that may run now; the caller runs them with no lock held.
     uint32_t take_due(due_call *calls, uint32_t capacity) noexcept;
@@ -231,6 +236,7 @@ private:
     struct thread_source {  // given up, its home is the calling thread: the deleter runs when the copy is done
         ticket_set until;
         due_call call;
+        name_table::node name = name_table::k_root;
     };
 
     runtime(device &dev, runtime_options options, policy rules);
@@ -424,6 +430,9 @@ private:
     void keep_as_best();
     void try_next_plan();
     void begin_span(stream_id stream);
+    void time_point(stream_id stream);
+    void time_wait(sample_kind kind, name_table::node name, thread_wait &wait);
+    bool clock_of(stream_id &stream);
     void end_span();
     void retire_staging();
     void retake_staging(uint64_t size_bytes);
@@ -591,6 +600,7 @@ private:
         uint64_t span_ns = 0;
         uint32_t trial = 0;
     } best_;  // of those that were followed
+    std::optional<stream_id> thread_clock_;
     bool span_begun_ = false;
     lane_sample span_;
     uint64_t plan_span_ns_ = 0;  // of the whole step that is compared

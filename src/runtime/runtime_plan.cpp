@@ -188,7 +188,7 @@ void runtime::prove_plan() {
 
 // From the first call of that step until what is on its stream when the step ends.
 void runtime::begin_span(stream_id stream) {
-    if (span_begun_ || proof_step_ != step_number_ || !training() || stream == k_calling_thread) {
+    if (span_begun_ || proof_step_ != step_number_ || !training() || !clock_of(stream)) {
         return;
     }
     time_samples::sample what;

@@ -146,7 +146,7 @@ void runtime::run_deleter(activation &a) {
         return;
     }
     const activation &body = a.parent == k_no_index ? a : activations_[a.parent];
-    thread_source s{body.readers, {a.deleter, a.deleter_context, nullptr, 0, {}}};
+    thread_source s{body.readers, {a.deleter, a.deleter_context, nullptr, 0, {}}, a.name};
     status ordered = lines_.add(s.until, body.d2h);
     for (const ticket t : a.produced) {
         if (ordered.ok()) {
@@ -183,7 +183,7 @@ void runtime::give_back_memory(const staging::handed_back &memory, stream_id hom
     }
     const due_call call{nullptr, nullptr, memory.memory, memory.footprint_bytes, home};
     if (home == k_calling_thread || !can_wait(home, behind)) {
-        thread_sources_.push_back({behind, call});
+        thread_sources_.push_back({behind, call, name_table::k_root});
         return;
     }
     if (status s = lines_.wait(home, behind); !s.ok()) {

@@ -45,7 +45,6 @@ class offload:
     """
 
     @_not_traced
-    @_not_traced
     def __init__(self, *, policy=None, device_memory=None, host_memory=None, verify=False, floor=None, model=None):
         self._settings = _settings.checked(policy=policy, device_memory=device_memory, host_memory=host_memory,
                                            verify=verify, floor=floor)
@@ -59,6 +58,10 @@ class offload:
         if self._is_entered:
             raise RuntimeError("ebb: this offload() is entered already: make another one")
         _warn_inside_compiled_code()
+        return self.begin()
+
+    def begin(self):
+        """Enters it, also where a module's hook does so in code that is compiled behind it."""
         session = _process.of(self._settings)
         # First what PyTorch may refuse: inside torch.func transforms, say.
         torch._C._autograd._push_saved_tensors_default_hooks(session.hooks.pack, session.hooks.unpack)

@@ -184,11 +184,8 @@ class Session:
     def _of_place(self, place, runtime) -> str:
         """What the runtime does not know of itself."""
         numbers = runtime.statistics()
-        waited_ns, held_bytes = self.hooks.place_numbers(*place)
-        freed_bytes = numbers["given_up_bytes"] - held_bytes
+        freed_bytes = numbers["given_up_bytes"] - self.hooks.held_bytes(*place)
         text = f"copied to the host: {_mib(numbers['d2h_bytes'])}, of that really freed: {_mib(freed_bytes)}\n"
-        if place[0] == _CPU:
-            text += f"the computing threads waited {waited_ns / 1e6:.1f} ms for copies\n"
         return text + self._agreements[place].report()
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 import pytest
 
 import ebb.torch
-from ebb import _library
 
 
 @pytest.mark.parametrize(("options", "kind", "says"), [
@@ -13,12 +12,12 @@ from ebb import _library
     ({"device_memory": 1.5e9}, TypeError, "device_memory is 1500000000.0"),
     ({"host_memory": True}, TypeError, "host_memory is True"),
     ({"host_memory": 1 << 70}, ValueError, "host_memory is 1180591620717411303424"),
-    ({"host_memory": 100}, _library.EbbError, 'host_bytes is "100"'),
+    ({"host_memory": 100}, ebb.EbbError, 'host_bytes is "100"'),
     ({"policy": 3}, TypeError, "policy is of type int: it is a word or a dictionary of patterns"),
     ({"policy": {"*": 1}}, TypeError, r"policy has '\*': 1: both are strings"),
     ({"policy": {"a,b": "keep"}}, ValueError, "policy has the pattern 'a,b'"),
-    ({"policy": "offlaod"}, _library.EbbError, "policy"),
-    ({"policy": {"*.up": "offlaod"}}, _library.EbbError, "offlaod"),
+    ({"policy": "offlaod"}, ebb.EbbError, "policy"),
+    ({"policy": {"*.up": "offlaod"}}, ebb.EbbError, "offlaod"),
     ({"model": "GPT"}, TypeError, "model is of type str: it is a module"),
 ])
 def test_what_cannot_be_is_named(options, kind, says):

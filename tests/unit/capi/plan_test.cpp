@@ -88,6 +88,37 @@ TEST_F(plans, a_plan_is_made_once_times_are_measured_and_is_followed) {
     EXPECT_EQ(after.offloaded_count - before.offloaded_count, 8 - kept);
 }
 
+// Who computes on the thread itself has no stream whose events tell the time.
+TEST_F(plans, a_plan_is_made_also_for_what_the_calling_thread_computes) {
+    const ebb_stream thread = EBB_STREAM_CALLING_THREAD;
+    host_options_.d2h_bytes_per_second = uint64_t{64} << 20U;  // a copy takes a millisecond, and is waited for
+    open();
+    std::string text;
+    for (int step = 0; step < 8; ++step) {
+        EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+        std::vector<ebb_activation> saved;
+        std::vector<buffer *> from;
+        for (int l = 0; l < 8; ++l) {
+            from.push_back(&make_buffer());
+            ebb_offload_args args = args_for(*from.back(), "layer");
+            args.producers = &thread;
+            saved.push_back(offload(args));
+            EBB_ASSERT_OK(ebb_wait_room(runtime_));
+        }
+        for (size_t l = saved.size(); l-- > 0;) {
+            const ebb_reload_info info = reload(saved[l], thread);
+            EBB_ASSERT_OK(ebb_wait(runtime_, saved[l]));
+            EXPECT_TRUE(has_pattern(info.data, k_size, from[l]->seed));
+            EBB_EXPECT_OK(ebb_return(runtime_, info.claim, thread));
+            EBB_EXPECT_OK(ebb_release(runtime_, saved[l]));
+        }
+        if (step == 3) {
+            EXPECT_GT(stats().exposed_ns, 0U) << "the thread stood still";
+        }
+    }
+    EBB_EXPECT_OK(ebb_plan_export(runtime_, collect, &text));
+}
+
 TEST_F(plans, a_plan_is_imported_and_followed_from_the_next_step_on) {
     open();
     EBB_EXPECT_REFUSED(ebb_plan_import(runtime_, "{}", 2), EBB_WRONG_STATE, "no step is recorded");
