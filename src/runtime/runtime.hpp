@@ -205,9 +205,15 @@ public:
     [[nodiscard]] bool has_record() const noexcept { return !record_.empty(); }
     [[nodiscard]] bool step_is_measured() const noexcept { return has_record() && timer_->complete(); }
     [[nodiscard]] record_model recorded_model() const;
-    // Of the tensors of that model. False: there is none.
-    [[nodiscard]] bool followed_plan(const record_model &seen, plan &followed) const;
-    // From the next step on; nothing is planned any more for this record.
+    // All that the recorded step saves, views included, as the tensors of a model; view_of says whose bytes each
+    // shares.
+    [[nodiscard]] step_model recorded_saves(std::vector<uint32_t> &view_of) const;
+    // Of those; null: there is no plan.
+    [[nodiscard]] const std::vector<tensor_placement> *followed_placement() const noexcept {
+        return planned_.empty() ? nullptr : &planned_;
+    }
+    [[nodiscard]] uint64_t followed_staging_bytes() const noexcept { return planned_staging_bytes_; }
+    // For those, from the next step on; nothing is planned any more for this record.
     void follow_plan(const plan &chosen);
 
     [[nodiscard]] uint32_t live_activations() const noexcept { return user_live_; }
