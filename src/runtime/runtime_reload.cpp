@@ -156,7 +156,8 @@ status runtime::no_slot(const activation &a) const {
 status runtime::make_slot(activation &a, bool &room, bool may_drop) {
     room = false;
     waits_.clear();
-    if (const std::optional<staging::slot_id> slot = capturing() ? allocate_slot(a.size_bytes, a.data) : std::nullopt) {
+    if (const std::optional<staging::slot_id> slot =
+            capturing() ? allocate_captured_slot(a.size_bytes, a.data) : std::nullopt) {
         a.slot = *slot;
         a.has_slot = room = true;
         return {};

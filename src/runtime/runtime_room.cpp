@@ -52,10 +52,9 @@ void runtime::make_room() {
     }
 }
 
-// Of those that this call may give up: its stream's capture has its own.
-uint32_t runtime::oldest_pending() const noexcept {
+uint32_t runtime::oldest_of_this_context() const noexcept {
     index i = pending_.front();
-    while (captures_ && i != k_no_index && !of_this_context(activations_[i])) {
+    while (i != k_no_index && !of_this_context(activations_[i])) {
         i = activations_[i].queue_next;
     }
     return i;
@@ -244,8 +243,8 @@ void runtime::note_budget(uint64_t held, uint64_t budget) {
     charge(counters_.over_budget_caller_bytes, excess);
 }
 
-runtime::lane_sample runtime::sample_begin(stream_id stream, sample_kind kind, const activation &a) {
-    if (!sampling_ || stream == k_calling_thread || capturing()) {
+runtime::lane_sample runtime::begin_sample(stream_id stream, sample_kind kind, const activation &a) {
+    if (stream == k_calling_thread || capturing()) {
         return {};
     }
     time_samples::sample what;
@@ -258,10 +257,8 @@ runtime::lane_sample runtime::sample_begin(stream_id stream, sample_kind kind, c
     return sample.ok() ? lane_sample{true, sample.value(), a.name} : lane_sample{};
 }
 
-void runtime::sample_end(const lane_sample &sample) {
-    if (sample.taken) {
-        remember(naming("timing", sample.name, samples_->end(sample.id)));
-    }
+void runtime::end_sample(const lane_sample &sample) {
+    remember(naming("timing", sample.name, samples_->end(sample.id)));
 }
 
 }  // namespace ebb

@@ -278,9 +278,9 @@ void runtime::match_use(index i, bool claimed) {
 }
 
 // Of those that the record knows.
-void runtime::time_use(index i, stream_id consumer) {
+void runtime::time_known_use(index i, stream_id consumer) {
     const activation &a = activations_[i];
-    if (timer_->timing() && !capturing() && !recomputing_ && a.traced_step == step_number_ && a.traced != k_no_index) {
+    if (!capturing() && !recomputing_ && a.traced_step == step_number_ && a.traced != k_no_index) {
         timer_->point(consumer);
     }
 }
