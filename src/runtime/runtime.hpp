@@ -260,7 +260,7 @@ private:
         return a.home != k_calling_thread || (a.produced.empty() && device_.info().type == memory_type::cpu);
     }
     status sum_source(activation &a);
-    void fail_copy(activation &a, const status &why);
+    [[gnu::cold]] void fail_copy(activation &a, const status &why);
     status copy_out(index i);
     void staged_copy_issued(activation &a);
     status verify_copy(const activation &a, const lanes::transfer &t);
@@ -411,6 +411,7 @@ private:
         return open_captures_ == 0 ? pending_.front() : oldest_of_this_context();
     }
     [[nodiscard]] index oldest_of_this_context() const noexcept;
+    bool give_up_oldest();  // false: there is none
     void give_up(index i);
     void give_up_view(activation &view, const activation &parent);
     void run_deleter(activation &a);
@@ -427,7 +428,7 @@ private:
     [[nodiscard]] bool budget_known() const noexcept {
         return options_.device_budget_bytes != 0 || learned_budget_bytes_ != 0;
     }
-    void note_budget(uint64_t held, uint64_t budget);
+    [[gnu::cold]] void note_budget(uint64_t held, uint64_t budget);
     // NVTX, where it is on: the name is put together for it.
     [[nodiscard]] profile_range profiled(const char *what, const activation &a) {
         return options_.profile_ranges ? profile_range(device_, what, names_.path(a.name).c_str(), a.size_bytes)
@@ -490,6 +491,7 @@ private:
 
     // runtime_prefetch.cpp
     void pump();
+    void move_window();
     enum class verdict : uint8_t { pass, stop };
     verdict consider(uint32_t number);
     [[nodiscard]] std::optional<verdict> instead_of_prefetch(const activation &body);
@@ -497,7 +499,7 @@ private:
     [[nodiscard]] bool leaves_room(uint64_t footprint_bytes, uint32_t use_event);
     [[nodiscard]] bool depth_allows(const activation &body, uint32_t event) const noexcept;
 
-    void remember_failure(status failure);
+    [[gnu::cold]] void remember_failure(status failure);
     void remember(status outcome) {
         if (!outcome.ok()) {
             remember_failure(std::move(outcome));
@@ -506,13 +508,13 @@ private:
     void poll_deleters();
     status pin_first_not_done(const ticket_set &until, timelines::pinned_event &event);
     [[nodiscard]] std::string describe(const activation &a) const;
-    [[nodiscard]] status stale(const char *what, uint64_t handle) const;
-    [[nodiscard]] static status about(const char *argument, const status &why);
+    [[nodiscard, gnu::cold]] status stale(const char *what, uint64_t handle) const;
+    [[nodiscard, gnu::cold]] static status about(const char *argument, const status &why);
     // The failure with what was being done to which activation, where it does not say so itself.
     [[nodiscard]] status naming(const char *doing, name_table::node name, status s) const {
         return s.ok() ? std::move(s) : name_failure(doing, name, std::move(s));
     }
-    [[nodiscard]] status name_failure(const char *doing, name_table::node name, status s) const;
+    [[nodiscard, gnu::cold]] status name_failure(const char *doing, name_table::node name, status s) const;
     status find_activation(uint64_t handle, index &i) const;
     // The calling thread is one; a failure names the argument.
     [[nodiscard]] status check_stream(stream_id stream, const char *argument) const;

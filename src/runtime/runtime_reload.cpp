@@ -637,7 +637,7 @@ status runtime::end_claim(index c, stream_id last) {
         !body.released) {
         trace_.done(body.traced);
         // As the record counts them: the release that comes next is the end.
-        const bool released_next = body.entry != k_no_index && record_.entries()[body.entry].released_at == position_;
+        const bool released_next = body.entry != k_no_index && body.released_at == position_;
         ends_seen_ += released_next ? 0 : 1;
     }
     if (body.has_slot) {

@@ -35,21 +35,28 @@ uint64_t runtime::source_cap_bytes() const noexcept {
 // Sources are given up oldest first until the next activation fits: the wait must stand on the home stream before
 // the kernel that produces it, and this is the last call before that kernel.
 void runtime::make_room() {
-    const uint64_t cap_bytes = source_cap_bytes();
     const uint64_t budget = budget_bytes();
+    uint64_t held = held_bytes();
     if (!pending_.empty()) {
+        const uint64_t cap_bytes = source_cap_bytes();
         const uint64_t next_bytes = next_produced_bytes();
-        for (index next = oldest_pending();
-             next != k_no_index && (held_bytes() + next_bytes > budget || source_bytes_ > cap_bytes);
-             next = oldest_pending()) {
-            give_up(next);
+        while ((held + next_bytes > budget || source_bytes_ > cap_bytes) && give_up_oldest()) {
+            held = held_bytes();
         }
         counters_.source_peak_bytes = std::max(counters_.source_peak_bytes, source_bytes_);
     }
-    const uint64_t held = held_bytes();
     if (held > counters_.device_peak_bytes || held > budget || record_.empty()) {
         note_budget(held, budget);
     }
+}
+
+bool runtime::give_up_oldest() {
+    const index oldest = oldest_pending();
+    if (oldest == k_no_index) {
+        return false;
+    }
+    give_up(oldest);
+    return true;
 }
 
 uint32_t runtime::oldest_of_this_context() const noexcept {

@@ -209,6 +209,7 @@ void runtime::match_produce(index i, bool movable, bool last_kept) {
     a.entry = e;
     a.next_use = entry.first_use;
     a.next_reload = entry.first_reload;
+    a.released_at = entry.released_at;
     bound_[e] = activations_.handle(i);
     if (!follow_to(entry.produced_at)) {
         ++misordered_events_;
