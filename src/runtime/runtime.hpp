@@ -491,7 +491,7 @@ private:
 
     // runtime_prefetch.cpp
     void pump();
-    void move_window();
+    [[gnu::noinline]] void move_window();
     enum class verdict : uint8_t { pass, stop };
     verdict consider(uint32_t number);
     [[nodiscard]] std::optional<verdict> instead_of_prefetch(const activation &body);

@@ -157,6 +157,23 @@ status timelines::wait_across(capture_id capture, ticket t) {
             "the capture begins"};
 }
 
+status timelines::mark_other(stream_id stream, ticket &t) {
+    result<uint16_t> index = of(stream);
+    return index.ok() ? mark_line(index.value(), t) : index.why();
+}
+
+status timelines::wait_not_done(stream_id stream, ticket t) {
+    capture_id capture = capture_id::none;
+    if (captures_) {
+        const result<capture_id> asked = ask_capture_of(stream);
+        if (!asked.ok()) {
+            return asked.why();
+        }
+        capture = asked.value();
+    }
+    return lines_[t.timeline].owned ? wait_for_ours(stream, capture, t) : wait_in(stream, capture, t);
+}
+
 // A stream that waits for a point of ours need not be told again, and brings what it waits for to whoever waits for it.
 // Where all places to note it are taken, it is noted in that of the oldest.
 status timelines::wait_for_ours(stream_id stream, capture_id capture, ticket t) {

@@ -122,8 +122,10 @@ private:
     result<uint16_t> bind(stream_id stream, capture_id capture);
     bool reuse_idle_line(uint16_t &index);
     [[nodiscard]] bool is_open(capture_id capture) const noexcept;
+    status mark_other(stream_id stream, ticket &t);
     status wait_in(stream_id stream, capture_id capture, ticket t);
     [[nodiscard]] line *find(stream_id stream, capture_id capture) noexcept;
+    status wait_not_done(stream_id stream, ticket t);
     status wait_for_ours(stream_id stream, capture_id capture, ticket t);
     status wait_across(capture_id capture, ticket t);
     [[nodiscard]] static ticket point(uint16_t index, uint64_t sequence) noexcept {
@@ -160,11 +162,7 @@ inline status timelines::mark(stream_id stream, ticket &t) {
         t = {};
         return {};
     }
-    if (!captures_ && used_last(stream)) {
-        return mark_line(last_, t);
-    }
-    result<uint16_t> index = of(stream);
-    return index.ok() ? mark_line(index.value(), t) : index.why();
+    return !captures_ && used_last(stream) ? mark_line(last_, t) : mark_other(stream, t);
 }
 
 inline status timelines::mark_line(uint16_t index, ticket &t) {
@@ -180,18 +178,7 @@ inline status timelines::mark_line(uint16_t index, ticket &t) {
 }
 
 inline status timelines::wait(stream_id stream, ticket t) {
-    if (stream == k_calling_thread || known_done(t)) {
-        return {};
-    }
-    capture_id capture = capture_id::none;
-    if (captures_) {
-        const result<capture_id> asked = ask_capture_of(stream);
-        if (!asked.ok()) {
-            return asked.why();
-        }
-        capture = asked.value();
-    }
-    return lines_[t.timeline].owned ? wait_for_ours(stream, capture, t) : wait_in(stream, capture, t);
+    return stream == k_calling_thread || known_done(t) ? status() : wait_not_done(stream, t);
 }
 
 // `capture` is the stream's.
