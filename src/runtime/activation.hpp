@@ -60,7 +60,8 @@ enum class activation_state : uint8_t {
 struct activation {
     std::byte *data = nullptr;  // of the source; only compared and taken modulo once it is gone
     uint64_t size_bytes = 0;
-    ticket d2h;
+    pinned_arena::block_id block = 0;
+    staging::slot_id slot = 0;
     ticket h2d;
     uint32_t parent = k_no_index;  // whose copy this one shares
     uint32_t claims = 0;
@@ -81,10 +82,9 @@ struct activation {
     bool home_late = false;           // its home stream cannot be made to wait: the deleter runs when the copy is done
     bool copy_held = false;           // out of device memory: not issued before a collective has ended
 
-    pinned_arena::block_id block = 0;
-    staging::slot_id slot = 0;
-    uint32_t verify = k_no_index;   // record of the verifier
-    uint32_t expected_uses = 0;     // use events that the prefetch window has passed and that have not come yet
+    ticket d2h;
+    uint32_t verify = k_no_index;  // record of the verifier
+    uint32_t expected_uses = 0;    // use events that the prefetch window has passed and that have not come yet
     uint64_t traced_step = 0;
     uint32_t traced = k_no_index;       // in this step's trace
     uint32_t entry = k_no_index;        // in the record; what it says of this one:
@@ -126,13 +126,14 @@ struct activation {
     void begin() noexcept {
         data = nullptr;
         size_bytes = 0;
-        d2h = h2d = {};
+        block = slot = 0;
+        h2d = {};
         parent = k_no_index;
         claims = 0;
         state = activation_state::kept;
         released = release_asked = source_held = counted_given_up = staged = block_lost = unclaimed = in_storage_index =
             has_block = has_slot = readers_cover_copy = recomputed = slot_lost = home_late = copy_held = false;
-        block = slot = 0;
+        d2h = {};
         verify = k_no_index;
         expected_uses = 0;
         traced_step = 0;

@@ -50,8 +50,10 @@ public:
 
     [[nodiscard]] uint64_t handle(index i) const noexcept { return (uint64_t{at(i).generation} << 32U) | i; }
 
+    [[nodiscard]] static index index_of(uint64_t handle) noexcept { return static_cast<index>(handle & 0xFFFFFFFFU); }
+
     [[nodiscard]] index find(uint64_t handle) const noexcept {
-        const auto i = static_cast<index>(handle & 0xFFFFFFFFU);
+        const index i = index_of(handle);
         if (i >= pages_.size() * k_page) {
             return k_none;
         }
