@@ -101,7 +101,7 @@ struct activation {
     uint64_t view_offset_bytes = 0;
     uint64_t slot_graph = 0;  // the capture that its slot is filled in; 0: filled outside, once
 
-    ticket_set copies;  // copies out of and into the block that nothing later covers
+    ticket_set copies;   // copies out of and into the block that nothing later covers
     uint64_t graph = 0;  // the capture that it was offloaded in; 0: none
     uint64_t storage_id = 0, storage_version = 0;
 
