@@ -157,7 +157,8 @@ status runtime::no_slot(const activation &a) const {
 status runtime::make_slot(activation &a, bool &room, bool may_drop) {
     room = false;
     waits_.clear();
-    if (const std::optional<staging::slot_id> slot = capturing() ? allocate_slot(a.size_bytes, a.data) : std::nullopt) {
+    if (const std::optional<staging::slot_id> slot =
+            capturing() ? allocate_captured_slot(a.size_bytes, a.data) : std::nullopt) {
         a.slot = *slot;
         a.has_slot = room = true;
         return {};
@@ -638,7 +639,7 @@ status runtime::end_claim(index c, stream_id last) {
         !body.released) {
         trace_.done(body.traced);
         // As the record counts them: the release that comes next is the end.
-        const bool released_next = body.entry != k_no_index && record_.entries()[body.entry].released_at == position_;
+        const bool released_next = body.entry != k_no_index && body.released_at == position_;
         ends_seen_ += released_next ? 0 : 1;
     }
     if (body.has_slot) {

@@ -209,6 +209,7 @@ void runtime::match_produce(index i, bool movable, bool last_kept) {
     a.entry = e;
     a.next_use = entry.first_use;
     a.next_reload = entry.first_reload;
+    a.released_at = entry.released_at;
     bound_[e] = activations_.handle(i);
     if (!follow_to(entry.produced_at)) {
         ++misordered_events_;
@@ -278,9 +279,9 @@ void runtime::match_use(index i, bool claimed) {
 }
 
 // Of those that the record knows.
-void runtime::time_use(index i, stream_id consumer) {
+void runtime::time_known_use(index i, stream_id consumer) {
     const activation &a = activations_[i];
-    if (timer_->timing() && !capturing() && !recomputing_ && a.traced_step == step_number_ && a.traced != k_no_index) {
+    if (!capturing() && !recomputing_ && a.traced_step == step_number_ && a.traced != k_no_index) {
         time_point(consumer);
     }
 }
