@@ -85,7 +85,8 @@ def train(mode, options) -> dict:
         limit_memory(device, options.memory_gib)
         torch.use_deterministic_algorithms(True, warn_only=True)  # or losses differ from run to run
     torch.manual_seed(options.seed)
-    model = Gpt(options.layers, options.width, options.heads, options.context, call).to(device)
+    with device:  # or making it would take longer than training
+        model = Gpt(options.layers, options.width, options.heads, options.context, call)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     autocast = functools.partial(torch.autocast, device.type, torch.bfloat16) if options.dtype == "bfloat16" \
         else contextlib.nullcontext

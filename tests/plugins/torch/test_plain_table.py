@@ -116,5 +116,6 @@ def test_a_tensor_that_pytorch_refuses_to_make_is_told(monkeypatch):
     monkeypatch.setattr(_exchange, "from_dlpack", refuses)
     with pytest.raises(RuntimeError, match="PyTorch makes no tensor of what came back of '"):
         y.sum().backward()
-    monkeypatch.undo()
     del y
+    gc.collect()
+    assert ebb.torch.statistics()["cpu"]["staging_used_bytes"] == 0
