@@ -10,6 +10,8 @@ sys.path.insert(0, os.path.dirname(__file__))
 for variable in [name for name in os.environ if name.startswith("EBB_")]:
     del os.environ[variable]
 
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # of a GPU: or products differ from run to run
+
 import torch  # noqa: E402
 
 import ebb.torch  # noqa: E402
