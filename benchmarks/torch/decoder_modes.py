@@ -1,8 +1,8 @@
 """A small GPT (that of examples/pytorch) trained in several ways, each in a process of its own: step time, tokens per second
 and peak memory of each, and whether the losses are the same.
 
-    python benchmarks/torch/decoder_modes.py --device cuda --layers 24 --width 2048 --heads 16 --context 2048 --batch 4
-    python benchmarks/torch/decoder_modes.py --device cuda --memory-gib 24 ...      # as if the GPU had no more
+    python benchmarks/torch/decoder_modes.py --device cuda --layers 12 --width 2048 --heads 16 --context 2048 --batch 4
+    python benchmarks/torch/decoder_modes.py --device cuda --memory-gib 13.5 ...      # as if the GPU had no more
 
 Modes: keep (PyTorch alone), checkpoint (torch.utils.checkpoint around each block), save-on-cpu
 (torch.autograd.graph.save_on_cpu with pinned memory), clone (hooks that copy on the device, both ways), ebb

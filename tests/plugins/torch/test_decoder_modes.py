@@ -53,7 +53,7 @@ def test_what_is_not_known_is_a_dash(monkeypatch, capsys):
 
 
 def test_a_mode_without_enough_memory_is_a_row():
-    done = run("--context", "100000000000", "--modes", "keep")
+    done = run("--context", "1000000000000", "--modes", "keep")  # more than there are addresses
     assert done.returncode == 0, done.stderr
     _, row, verdict = done.stdout.splitlines()
     assert row.split(maxsplit=1) == ["keep", "out of memory"]
