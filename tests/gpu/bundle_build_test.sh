@@ -70,6 +70,9 @@ if [ "${1-}" = --inside ]; then
 fi
 
 python=$(bash plugins/venv.sh torch)
+for variable in $(compgen -v EBB_ || true); do
+    unset "$variable"
+done
 bash benchmarks/gpu/bundle.sh
 git check-ignore -q benchmarks/gpu/bundle || fail "git does not ignore benchmarks/gpu/bundle"
 rm -rf build/gpu/CMakeCache.txt build/gpu/plugins build/gpu/python  # what an earlier configuration found
