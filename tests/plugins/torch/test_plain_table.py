@@ -63,7 +63,7 @@ def test_what_comes_back_is_what_went(kind):
     tensor = TENSORS[kind]()
     before = None if tensor.is_meta else tensor.clone()
     with ebb.torch.offload(policy="offload", floor=4096, device_memory=1 << 14) as context:
-        hooks = ebb.torch._session.of(context._settings).hooks
+        hooks = ebb.torch._process.of(context._settings).hooks
         packed = hooks.pack(tensor)
         back = hooks.unpack(packed)
     assert back.dtype == tensor.dtype
