@@ -79,7 +79,9 @@ def _numbers():
     return _said.numbers
 
 
+# Called inside of compiled code, too, whose compiler would look into them.
 @_VIEW_OBJECT
+@torch.compiler.disable
 def _view_object(tensor, out):
     try:
         capsule = to_dlpack(tensor)
@@ -96,6 +98,7 @@ def _view_object(tensor, out):
 
 
 @_TO_OBJECT
+@torch.compiler.disable
 def _to_object(managed, out):
     try:
         tensor = from_dlpack(_new_capsule(managed, _CAPSULE_OF_VERSION_1, None))
@@ -108,6 +111,7 @@ def _to_object(managed, out):
 
 
 @_CURRENT_STREAM
+@torch.compiler.disable
 def _current_stream(device_type, ordinal, out):
     try:
         out[0] = torch.cuda.current_stream(ordinal).cuda_stream

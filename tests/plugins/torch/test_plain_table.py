@@ -2,10 +2,12 @@
 
 import functools
 import gc
+import warnings
 
 import pytest
 import torch
 from models import MODELS
+from test_situations import compiled_and_not, with_context_inside
 from training import FLOOR_BYTES, Settings, same, train
 
 import ebb.torch
@@ -101,6 +103,13 @@ def test_a_change_in_place_is_found():
     y.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         z.sum().backward()
+
+
+def test_compiled_code_does_not_look_into_it():
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert compiled_and_not(torch.compile(with_context_inside, backend="aot_eager"))
+    assert not [one for one in said if "Dynamo does not know how to trace" in str(one.message)]
 
 
 def test_a_tensor_that_pytorch_refuses_to_make_is_told(monkeypatch):
