@@ -1,5 +1,5 @@
-"""A small GPT (that of examples/pytorch) trained in several ways, each in a process of its own: step time, tokens per second
-and peak memory of each, and whether the losses are the same.
+"""A small GPT (that of examples/pytorch) trained in several ways, each in a process of its own: step time, tokens per
+second and peak memory of each, and whether the losses are the same.
 
     python benchmarks/torch/decoder_modes.py --device cuda --layers 12 --width 2048 --heads 16 --context 2048 --batch 4
     python benchmarks/torch/decoder_modes.py --device cuda --memory-gib 13.5 ...      # as if the GPU had no more
@@ -25,7 +25,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODES = ("keep", "checkpoint", "save-on-cpu", "clone", "ebb", "ebb-offload")
-SIZES = {"layers": 4, "width": 256, "heads": 4, "context": 256, "batch": 8, "warm-up": 6, "steps": 8, "seed": 1, "floor": 1 << 20}
+SIZES = {"layers": 4, "width": 256, "heads": 4, "context": 256, "batch": 8, "warm-up": 6, "steps": 8, "seed": 1,
+         "floor": 1 << 20}
 OUT_OF_MEMORY = "out of memory"
 
 
@@ -107,8 +108,8 @@ def train(mode, options) -> dict:
         if step >= options.warm_up:
             times.append(time.perf_counter() - begin)
     seconds = statistics.median(times)
-    row = {"mode": mode, "status": "ok", "step_ms": seconds * 1e3, "tokens_per_s": options.batch * options.context / seconds,
-           "losses": losses}
+    row = {"mode": mode, "status": "ok", "step_ms": seconds * 1e3,
+           "tokens_per_s": options.batch * options.context / seconds, "losses": losses}
     if on_gpu:
         row["device_peak_mib"] = torch.cuda.max_memory_allocated() / 2**20
     return row | (said_by_ebb() if mode.startswith("ebb") else {})
@@ -139,8 +140,9 @@ def run_as_child(mode, options) -> int:
 
     import ebb
 
+    on_gpu = options.device.startswith("cuda") and torch.cuda.is_available()
     about = {"torch": torch.__version__, "built": ebb.build_info(),
-             "gpu": torch.cuda.get_device_name() if options.device.startswith("cuda") and torch.cuda.is_available() else None}
+             "gpu": torch.cuda.get_device_name() if on_gpu else None}
     try:
         row = train(mode, options)
     except Exception as error:
@@ -151,7 +153,7 @@ def run_as_child(mode, options) -> int:
     return 0
 
 
-# --------------------------------------------------------------------------------------------- around the processes --
+# ------------------------------------------------------------------------------------------ around the processes --
 
 
 def failed(mode, why) -> dict:
@@ -160,11 +162,12 @@ def failed(mode, why) -> dict:
 
 def run_mode(mode, options) -> dict:
     command = [sys.executable, __file__, "--child", *options.given, "--modes", mode]
-    # What deterministic products on a GPU take; and on the CPU, threads that spin while they wait would take the processors
-    # from those that copy.
+    # What deterministic products on a GPU take; and on the CPU, threads that spin while they wait would take the
+    # processors from those that copy.
     environment = os.environ | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "OMP_WAIT_POLICY": "passive"}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=options.limit_s, env=environment, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=options.limit_s, env=environment,
+                              check=False)
     except subprocess.TimeoutExpired:
         return failed(mode, f"took longer than {options.limit_s} s")
     sys.stderr.write(done.stderr)
@@ -179,14 +182,16 @@ def table(rows) -> str:
                ("device_peak_mib", "device peak, MiB", ".1f"), ("pinned_mib", "pinned host, MiB", ".1f"),
                ("hidden_ms", "hidden, ms", ".1f"), ("exposed_ms", "exposed, ms", ".1f"), ("loss", "loss", ".6f")]
     widths = [max(len(title), 9) for _, title, _ in columns]
-    lines = [f"{'mode':<12}" + "".join(f"  {title:>{width}}" for (_, title, _), width in zip(columns, widths, strict=True))]
+    titles = (title for _, title, _ in columns)
+    lines = [f"{'mode':<12}" + "".join(f"  {title:>{width}}" for title, width in zip(titles, widths, strict=True))]
     for row in rows:
         if row["status"] != "ok":
             why = row["status"] if row["status"] == OUT_OF_MEMORY else f"{row['status']}: {row['why']}"
             lines.append(f"{row['mode']:<12}  {why}")
             continue
         cells = (format(row[key], form) if row.get(key) is not None else "-" for key, _, form in columns)
-        lines.append(f"{row['mode']:<12}" + "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True)))
+        lines.append(f"{row['mode']:<12}"
+                     + "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True)))
     return "\n".join(lines)
 
 
@@ -204,8 +209,8 @@ def compare(options) -> dict:
             row["over_keep"] = row["step_ms"] / keep if keep else None
     seen = {tuple(row["losses"]) for row in rows if row["status"] == "ok"}
     sizes = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) for name in SIZES}
-    return about | {"device": options.device, "dtype": options.dtype, "memory_gib": options.memory_gib, "sizes": sizes, "rows": rows,
-                    "losses_are_the_same": len(seen) == 1 if seen else None}
+    return about | {"device": options.device, "dtype": options.dtype, "memory_gib": options.memory_gib, "sizes": sizes,
+                    "rows": rows, "losses_are_the_same": len(seen) == 1 if seen else None}
 
 
 def arguments_of(arguments):
@@ -244,9 +249,10 @@ def main(arguments) -> int:
         print(json.dumps(result))
     else:
         print(table(result["rows"]))
-        print({True: "the losses are the same, bit for bit", False: "THE LOSSES DIFFER", None: "no mode came to an end"}[
-            result["losses_are_the_same"]])
-    return 1 if result["losses_are_the_same"] is False or any(row["status"] == "failed" for row in result["rows"]) else 0
+        print({True: "the losses are the same, bit for bit", False: "THE LOSSES DIFFER",
+               None: "no mode came to an end"}[result["losses_are_the_same"]])
+    failures = [row for row in result["rows"] if row["status"] == "failed"]
+    return 1 if failures or result["losses_are_the_same"] is False else 0
 
 
 if __name__ == "__main__":

@@ -58,7 +58,8 @@ for package in (scikit_build_core, ebb):
     assert package.__file__.startswith(os.environ["PYTHONPATH"]), package.__file__
 TEXT
     # As far as it can here: the comparison of ways to train a decoder, on the CPU.
-    "$python" benchmarks/torch/decoder_modes.py --layers 2 --width 64 --context 64 --batch 2 --warm-up 2 --steps 2 --floor 4096
+    "$python" benchmarks/torch/decoder_modes.py --layers 2 --width 64 --context 64 --batch 2 --warm-up 2 --steps 2 \
+        --floor 4096
 }
 
 if [ "$(id -u)" -ne 0 ]; then

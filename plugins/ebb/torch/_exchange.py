@@ -1,5 +1,5 @@
-"""The table of functions by which the hooks look at tensors and make them: DLPack's, as PyTorch publishes it since 2.10, or
-one of the same shape that goes through DLPack's capsules: correct with any PyTorch, and several times slower."""
+"""The functions by which the hooks look at tensors and make them: DLPack's table, as PyTorch publishes it since 2.10,
+or one of the same shape that goes through DLPack's capsules: correct with any PyTorch, and slower."""
 
 import ctypes
 import threading

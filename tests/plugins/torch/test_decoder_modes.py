@@ -1,4 +1,4 @@
-"""The comparison of ways to train a decoder (benchmarks/torch/decoder_modes.py): one row for each, whatever becomes of it."""
+"""The comparison of ways to train a decoder (benchmarks/torch/decoder_modes.py): a row for each, whatever happens."""
 
 import json
 import os
@@ -16,7 +16,8 @@ import decoder_modes  # noqa: E402
 
 
 def run(*arguments):
-    return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=240, check=False)
+    command = [sys.executable, SCRIPT, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_all_modes_come_to_the_same_losses():
@@ -40,7 +41,8 @@ def test_what_is_not_known_is_a_dash(monkeypatch, capsys):
     rows = {
         "keep": {"mode": "keep", "status": "out of memory", "why": "CUDA out of memory. Tried to allocate 2.00 GiB."},
         "checkpoint": {"mode": "checkpoint", "status": "failed", "why": "it broke"},
-        "ebb": {"mode": "ebb", "status": "ok", "step_ms": 2.04, "tokens_per_s": 1000.0, "losses": [2.0, 1.5], "pinned_mib": 3.0},
+        "ebb": {"mode": "ebb", "status": "ok", "step_ms": 2.04, "tokens_per_s": 1000.0, "losses": [2.0, 1.5],
+                "pinned_mib": 3.0},
     }
     monkeypatch.setattr(decoder_modes, "run_mode", lambda mode, options: dict(rows[mode]))
     assert decoder_modes.main(["--modes", ",".join(rows)]) == 1
@@ -70,7 +72,7 @@ def test_a_mode_that_fails_is_a_row():
 
 def test_a_mode_that_takes_too_long_or_does_not_start_is_a_row():
     options = decoder_modes.arguments_of([*SMALL, "--limit-s", "0.01"])
-    assert decoder_modes.run_mode("keep", options) == {"mode": "keep", "status": "failed", "why": "took longer than 0.01 s"}
+    assert decoder_modes.run_mode("keep", options) == decoder_modes.failed("keep", "took longer than 0.01 s")
     options.limit_s = 60
     options.given = [*SMALL, "--seed", "not a number"]
     assert decoder_modes.run_mode("keep", options)["why"].endswith("invalid int value: 'not a number'")
@@ -79,7 +81,8 @@ def test_a_mode_that_takes_too_long_or_does_not_start_is_a_row():
 def test_losses_that_differ_are_told(monkeypatch, capsys):
     losses = {"keep": [2.0, 1.0], "ebb": [2.0, 1.5]}
     monkeypatch.setattr(decoder_modes, "run_mode", lambda mode, options: {
-        "mode": mode, "status": "ok", "step_ms": 2.0, "tokens_per_s": 1.0, "losses": losses[mode], "about": {"torch": "2"}})
+        "mode": mode, "status": "ok", "step_ms": 2.0, "tokens_per_s": 1.0, "losses": losses[mode],
+        "about": {"torch": "2"}})
     assert decoder_modes.main(["--modes", "keep,ebb"]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "THE LOSSES DIFFER"
 

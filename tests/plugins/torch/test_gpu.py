@@ -1,4 +1,4 @@
-"""On a GPU: losses and every gradient are those without Ebb, bit for bit, and what was moved went through the CUDA device."""
+"""On a GPU: losses and every gradient are those without Ebb, bit for bit, and what was moved went through CUDA."""
 
 import functools
 
@@ -37,7 +37,8 @@ def without(model, autocast):
 @pytest.mark.parametrize("model", ["mlp", "encoder", "decoder", "experts"])
 def test_same(model, autocast, options):
     settings = Settings(autocast=autocast, device="cuda")
-    assert same(without(model, autocast), train(*MODELS[model], settings=settings)), "PyTorch itself is not deterministic here"
+    again = train(*MODELS[model], settings=settings)
+    assert same(without(model, autocast), again), "PyTorch itself is not deterministic here"
     context = functools.partial(ebb.torch.offload, floor=FLOOR_BYTES, **OPTIONS[options])
     assert same(without(model, autocast), train(*MODELS[model], context, settings))
     numbers = ebb.torch.statistics()["cuda:0"]

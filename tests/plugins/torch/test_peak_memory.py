@@ -1,4 +1,4 @@
-"""Peak memory falls by what the report claims: on the CPU what it claims, on a GPU beside what PyTorch's allocator counted."""
+"""Peak memory falls by what the report claims: on the CPU what it claims, on a GPU beside what PyTorch counted."""
 
 import contextlib
 import functools

@@ -19,11 +19,11 @@ def no_published_table(monkeypatch):
     monkeypatch.setattr(_exchange, "table", _exchange.plain_table)
 
 
-@pytest.mark.parametrize("options", [{"policy": "offload"}, {"policy": "offload", "device_memory": 1 << 16, "verify": True}])
+@pytest.mark.parametrize("options", [{}, {"device_memory": 1 << 16, "verify": True}])
 @pytest.mark.parametrize("settings", [Settings(), Settings(torch.bfloat16), Settings(autocast=True)])
 @pytest.mark.parametrize("model", MODELS)
 def test_same(model, settings, options):
-    context = functools.partial(ebb.torch.offload, floor=FLOOR_BYTES, **options)
+    context = functools.partial(ebb.torch.offload, policy="offload", floor=FLOOR_BYTES, **options)
     assert same(train(*MODELS[model], settings=settings), train(*MODELS[model], context, settings))
     assert ebb.torch.statistics()["cpu"]["d2h_bytes"] > 0
 
