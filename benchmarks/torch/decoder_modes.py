@@ -85,6 +85,7 @@ def train(mode, options) -> dict:
         torch.cuda.set_device(device)
         limit_memory(device, options.memory_gib)
         torch.use_deterministic_algorithms(True, warn_only=True)  # or losses differ from run to run
+        torch.utils.deterministic.fill_uninitialized_memory = False  # which would take time of all modes
     torch.manual_seed(options.seed)
     with device:  # or making it would take longer than training
         model = Gpt(options.layers, options.width, options.heads, options.context, call)
