@@ -11,6 +11,7 @@ import time
 
 import torch
 
+import ebb
 from ebb.torch import _process
 from ebb.torch._settings import Settings
 
@@ -66,6 +67,7 @@ def main() -> None:
     medians = {name: statistics.median(values) for name, values in times.items()}
     result = {
         "torch": torch.__version__,
+        "built": ebb.build_info(),
         "operations": K_OPERATIONS,
         "ns_per_saved_tensor": medians,
         "passed_over_empty": medians["passed"] / medians["empty"],

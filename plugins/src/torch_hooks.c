@@ -431,6 +431,10 @@ static bool current_stream(const Hooks *h, const struct device_place *place, ebb
     }
     void *raw = NULL;
     if (h->table->current_stream(place->device.type, place->device.id, &raw) != 0) {
+        if (!PyErr_Occurred()) {
+            PyErr_Format(PyExc_RuntimeError, "ebb: PyTorch tells no current stream of device %d",
+                         (int)place->device.id);
+        }
         return false;
     }
     *stream = raw == NULL ? EBB_STREAM_LEGACY : (ebb_stream)(uintptr_t)raw;
@@ -801,7 +805,13 @@ static PyObject *as_tensor(const Hooks *h, Packed *p, void *data, ebb_claim clai
                    .strides = r->strides},
     };
     void *tensor = NULL;
-    return h->table->to_object(&r->managed, &tensor) == 0 ? tensor : NULL; /* taken either way */
+    if (h->table->to_object(&r->managed, &tensor) == 0) { /* taken either way */
+        return tensor;
+    }
+    if (!PyErr_Occurred()) {
+        PyErr_Format(PyExc_RuntimeError, "ebb: PyTorch makes no tensor of what came back of %R", p->name);
+    }
+    return NULL;
 }
 
 /* Into memory of PyTorch's own: where it may be held for longer, and where there is no slot. As far from an aligned
@@ -1119,20 +1129,15 @@ static PyObject *hooks_held_bytes(Hooks *h, PyObject *args) {
 }
 
 static int hooks_init(Hooks *h, PyObject *args, PyObject *keywords) {
-    static char *names[] = {"tensor_type",  "parameter_type", "other", "current_graph_task",
-                            "grad_enabled", "floor_bytes",    NULL};
+    static char *names[] = {"tensor_type",        "parameter_type", "table",       "other",
+                            "current_graph_task", "grad_enabled",   "floor_bytes", NULL};
     unsigned long long floor_bytes = 0;
-    PyObject *tensor_type, *parameter_type, *other, *task, *enabled;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOOOOK", names, &tensor_type, &parameter_type, &other, &task,
-                                     &enabled, &floor_bytes)) {
-        return -1;
-    }
-    PyObject *capsule = PyObject_GetAttrString(tensor_type, "__dlpack_c_exchange_api__");
-    if (capsule == NULL) {
+    PyObject *tensor_type, *parameter_type, *capsule, *other, *task, *enabled;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOOOOOK", names, &tensor_type, &parameter_type, &capsule, &other,
+                                     &task, &enabled, &floor_bytes)) {
         return -1;
     }
     const struct dl_exchange_table *table = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
-    Py_DECREF(capsule);
     while (table != NULL && table->version.major > k_dl_major) {
         table = table->older;
     }

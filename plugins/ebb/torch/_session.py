@@ -10,7 +10,7 @@ import weakref
 import torch
 
 from ebb import _library, _torch_hooks
-from ebb.torch import _graph, _parts, _staging
+from ebb.torch import _exchange, _graph, _parts, _staging
 from ebb.torch._agreement import Agreement
 from ebb.torch._settings import Settings
 
@@ -37,6 +37,7 @@ class Session:
         self.hooks = _torch_hooks.Hooks(
             tensor_type=torch.Tensor,
             parameter_type=torch.nn.Parameter,
+            table=_exchange.table(),
             other=self,
             current_graph_task=torch._C._current_graph_task_id,
             grad_enabled=torch.is_grad_enabled,

@@ -9,7 +9,7 @@ from training import FLOOR_BYTES, same, train
 
 import ebb.torch
 from ebb import _torch_hooks
-from ebb.torch import _process
+from ebb.torch import _process, _staging
 from ebb.torch._settings import Settings
 
 
@@ -78,3 +78,12 @@ def test_one_that_fails_is_gone_on_without():
     seen, numbers = train_with(memory)
     assert same(train(*MODELS["decoder"], steps=6), seen)
     assert numbers["no_slot_count"] > 0
+
+
+@pytest.mark.parametrize(("fraction", "available"), [(1.0, 50 + 10), (0.5, 50 - 30), (0.1, 0)])
+def test_what_is_available_is_what_the_allocator_may_take(monkeypatch, fraction, available):
+    """Of 100 bytes 30 are allocated, 10 cached, 10 somebody else's."""
+    for name, value in {"mem_get_info": (50, 100), "memory_allocated": 30, "memory_reserved": 40,
+                        "get_per_process_memory_fraction": fraction}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    assert _staging.CudaMemory(0).available() == available
