@@ -70,6 +70,7 @@ run_tests() { # PRESET [LABELS_LEFT_OUT]
 run_plugins() {
     echo "== test plugins"
     bash tests/plugins/run.sh torch
+    bash tests/plugins/run.sh jax
 }
 
 # Where cmake/setup.sh cuda has installed one, the system has none.

@@ -4,10 +4,10 @@ set -euo pipefail
 
 usage() {
     cat <<'TEXT'
-usage: bash tests/plugins/run.sh torch [PYTEST_ARGUMENT...]
+usage: bash tests/plugins/run.sh torch|jax [PYTEST_ARGUMENT...]
 
 Installs ./plugins into the virtual environment of that framework (plugins/venv.sh: outside the tree, made once; PyTorch
-takes about 5 GB there) and runs its tests with pytest. Tests marked gpu are left out where there is no GPU, and a line
+takes about 5 GB there, JAX 0.6 GB) and runs its tests with pytest. Tests marked gpu are left out where there is no GPU, and a line
 says so; asked for with -m gpu they fail there.
 TEXT
 }

@@ -1,0 +1,89 @@
+"""libebb_jax, which lies beside libebb: its handlers, registered with XLA, and what is asked of it."""
+
+import atexit
+import ctypes
+
+import jax
+
+from ebb import _library
+from ebb.jax import _plan
+
+_lib = ctypes.CDLL(str(_library.FILE.with_name("libebb_jax.so")))
+_EACH = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p)
+_lib.ebb_jax_configure.argtypes = [ctypes.POINTER(_library.Options), ctypes.c_uint64]
+_lib.ebb_jax_configure.restype = None
+_lib.ebb_jax_each_runtime.argtypes = [_EACH]
+_lib.ebb_jax_each_runtime.restype = None
+for _name in ("ebb_jax_live_count", "ebb_jax_live_bytes", "ebb_jax_release"):
+    getattr(_lib, _name).argtypes = []
+    getattr(_lib, _name).restype = ctypes.c_uint64
+_lib.ebb_jax_close.restype = None
+_lib.ebb_jax_end.argtypes = [ctypes.c_uint64]
+_lib.ebb_jax_end.restype = None
+_lib.ebb_jax_mark_steps.restype = None
+
+for _platform in ("cpu", "cuda"):
+    for _call in ("offload", "reload"):
+        jax.ffi.register_ffi_target(
+            f"ebb_{_call}", jax.ffi.pycapsule(getattr(_lib, f"ebb_jax_{_call}_{_platform}")), platform=_platform.replace("cuda", "CUDA")
+        )
+
+_kept: list = []  # options that the library points to
+
+
+def configure(*, host_memory: int | None = None, verify: bool = False, survivor_memory: int = 4 << 30,
+              machine: str | None = None, **options) -> None:
+    """For all that moves from now on; before the first program that offloads has run, or after close().
+
+    host_memory: cap of the pinned memory of each device, in bytes. verify: checksums of what comes back. survivor_memory: what
+    programs leave behind and others may reload, in bytes. machine: whose rates automatic mode plans by, a file of profiles/machines;
+    without it that of the first device, and where there is none, all values above the floor move. Further ones are fields of ebb_runtime_options (ebb/ebb.h).
+    """
+    if runtimes():
+        raise RuntimeError("ebb.jax.configure comes before the first program that offloads has run, or after ebb.jax.close()")
+    given = _library.Options(struct_size=ctypes.sizeof(_library.Options))
+    fields = {"policy": "offload", "min_offload_bytes": 1, "verify": _library.ON if verify else _library.OFF}
+    fields |= {} if host_memory is None else {"host_bytes": host_memory}
+    for name, value in (fields | options).items():
+        if not hasattr(given, name):
+            raise TypeError(f"ebb.jax.configure: ebb_runtime_options (ebb/ebb.h) has no field {name!r}")
+        setattr(given, name, value.encode() if isinstance(value, str) else value)
+    _plan.set_machine(machine)
+    _kept.append(given)
+    _lib.ebb_jax_configure(ctypes.byref(given), survivor_memory)
+
+
+def runtimes() -> dict[str, _library.Runtime]:
+    """By device, of those that moved something."""
+    found = {}
+    _lib.ebb_jax_each_runtime(
+        _EACH(lambda name, address: found.setdefault(name.decode(), _library.Runtime.at(address)) and None)
+    )
+    return found
+
+
+def live() -> tuple[int, int]:
+    """Wrapped calls whose arrays are in Ebb's memory, and the bytes of them."""
+    return _lib.ebb_jax_live_count(), _lib.ebb_jax_live_bytes()
+
+
+def mark_steps() -> None:
+    """Runs begin no steps any more, until close()."""
+    _lib.ebb_jax_mark_steps()
+
+
+def end(handle: int) -> None:
+    """What stays otherwise until it is reloaded."""
+    _lib.ebb_jax_end(handle)
+
+
+def release() -> int:
+    return _lib.ebb_jax_release()
+
+
+def close() -> None:
+    _lib.ebb_jax_close()
+
+
+configure()
+atexit.register(close)

@@ -1,0 +1,287 @@
+"""The two calls that a traced program makes: offload() gives a handle for arrays, reload() gives the arrays for it.
+
+They are custom calls inside custom_partitioning inside custom_vmap, in this order. As far as JAX knows they have no effect: so
+they go through jax.checkpoint, and an offload whose handle nobody uses is dropped. XLA is told that they have one: so it neither
+merges nor moves them. What keeps them in order is data: a reload has the handle as an operand, and both have what they come behind.
+"""
+
+import collections
+import functools
+import hashlib
+import itertools
+import typing
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jaxlib.mlir.dialects import sdy
+
+_HANDLE = ((2,), np.dtype(np.uint32))
+SECOND_DERIVATIVE = (
+    "ebb.jax: what a wrapped function saved is differentiated again. Second derivatives do not work through "
+    "ebb.jax.offload: use jax.checkpoint around the function, or the function itself, where they are needed"
+)
+
+
+_calls_of_site: collections.Counter = collections.Counter()
+
+
+class Shape(typing.NamedTuple):
+    """Of an array that comes back."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    spec: PartitionSpec | None  # where types say how arrays are sharded
+
+    @classmethod
+    def of(cls, value) -> "Shape":
+        return cls(value.shape, np.dtype(value.dtype), jax.typeof(value).sharding.spec)
+
+    def batched(self, size: int) -> "Shape":
+        return Shape((size, *self.shape), self.dtype, None if self.spec is None else PartitionSpec(None, *self.spec))
+
+
+class Call:
+    """What a traced program has of one wrapped call: names, and how many reloads follow its offload."""
+
+    def __init__(self, site: int, scope: str, names: tuple[str, ...], stays: bool = False):
+        self.site, self.scope, self.names = site, scope, names
+        self.stays = stays  # until it is reloaded, which is once
+        self.reloads = 0  # traced so far; all are by the time that the program is lowered
+        # Apart from other calls at the site, and the same when the same program is run again: for the compilation cache.
+        self.serial = _calls_of_site[site]
+        _calls_of_site[site] += 1
+
+    def attributes(self, layout: str) -> dict:
+        return {"site": np.int64(self.site), "scope": self.scope, "names": "\n".join(self.names),
+                "layout": layout, "stays": np.int64(self.stays)}
+
+
+# ------------------------------------------------------------------------------------------------- the raw calls --
+
+offload_p = Primitive("ebb_offload")
+reload_p = Primitive("ebb_reload")
+reload_p.multiple_results = True
+
+
+def _array(shape, dtype, *like):
+    """An abstract value that varies over the manual mesh axes that `like` does."""
+    varies = frozenset().union(*(getattr(aval, "vma", frozenset()) for aval in like))
+    return jax.core.ShapedArray(shape, dtype, vma=varies) if varies else jax.core.ShapedArray(shape, dtype)
+
+
+offload_p.def_abstract_eval(lambda *operands, call, layout: _array(*_HANDLE, *operands))
+reload_p.def_abstract_eval(
+    lambda *operands, call, layout, shapes: [_array(one.shape, one.dtype, *operands) for one in shapes]
+)
+
+
+def _lower_offload(ctx, *operands, call, layout):
+    lower = jax.ffi.ffi_lowering("ebb_offload", has_side_effect=True)
+    return lower(ctx, *operands, reloads=np.int64(call.reloads), **call.attributes(layout))
+
+
+def _lower_reload(ctx, *operands, call, layout, shapes):
+    return jax.ffi.ffi_lowering("ebb_reload", has_side_effect=True)(ctx, *operands, **call.attributes(layout))
+
+
+mlir.register_lowering(offload_p, _lower_offload)
+mlir.register_lowering(reload_p, _lower_reload)
+
+
+# ------------------------------------------------------------------------------------- marks around what is moved --
+
+# An identity. It says that arrays of one number lie on the devices alike, and is where a second derivative is noticed.
+mark_p = Primitive("ebb_mark")
+mark_p.def_impl(lambda value, **_: value)
+mark_p.def_abstract_eval(lambda aval, **_: aval)
+batching.primitive_batchers[mark_p] = lambda values, dims, **params: (mark_p.bind(values[0], **params), dims[0])
+
+
+def _refuse_derivative(primals, tangents, **params):
+    raise NotImplementedError(SECOND_DERIVATIVE)
+
+
+ad.primitive_jvps[mark_p] = _refuse_derivative
+
+def _lower_mark(ctx, value, *, call, index, of_program):
+    """The partitioner gives all values of a group one sharding; a group is a value that leaves and comes back."""
+    if of_program and jax.config.jax_use_shardy_partitioner:
+        text = f"ebb {call.site} {call.serial} {index}"
+        sdy.sharding_group(value, int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little"))
+    return [value]
+
+
+mlir.register_lowering(mark_p, _lower_mark)
+
+
+# -------------------------------------------------------------------------------------------------- partitioning --
+
+def _factors(avals, first: str) -> str:
+    names = (f"{first}{i}" for i in itertools.count())
+    return ", ".join(" ".join(next(names) for _ in aval.shape) for aval in avals)
+
+
+def _layout(shardings, shapes) -> str:
+    """Says which part of each array each device has: the same however the sharding is written."""
+    parts = [sorted((device.id, str(index)) for device, index in sharding.devices_indices_map(shape).items())
+             for sharding, shape in zip(shardings, shapes)]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def _raw_offload(call: Call, operands, layout=""):
+    return offload_p.bind(*operands, call=call, layout=layout)
+
+
+def _raw_reload(call: Call, shapes, operands, layout=""):
+    return tuple(reload_p.bind(*operands, call=call, layout=layout, shapes=tuple(shapes)))
+
+
+def _offload_in_shards(call: Call, operands):
+    """Where the compiler partitions the program: each device moves its own shard, and has a handle of its own."""
+    count = len(call.names)
+
+    def partition(mesh, args, result):
+        shardings = tuple(arg.sharding for arg in args)
+        layout = _layout(shardings[:count], [arg.shape for arg in args[:count]])
+        return mesh, lambda *own: _raw_offload(call, own, layout), NamedSharding(mesh, PartitionSpec()), shardings
+
+    bind = custom_partitioning(lambda *operands: _raw_offload(call, operands))
+    rule = f"{_factors(operands, 'a')} -> h"
+    bind.def_partition(partition=partition, sharding_rule=rule, need_replication_factors=("h",))
+    return bind(*operands)
+
+
+def _reload_in_shards(call: Call, shapes, handle, order):
+    def partition(mesh, args, results):
+        shardings = tuple(one.sharding for one in results)
+        layout = _layout(shardings, [one.shape for one in shapes])
+        own_shapes = [Shape(there.shard_shape(one.shape), one.dtype, None) for there, one in zip(shardings, shapes)]
+        of_args = (NamedSharding(mesh, PartitionSpec()), *(arg.sharding for arg in args[1:]))
+        return mesh, lambda *own: _raw_reload(call, own_shapes, own, layout), shardings, of_args
+
+    bind = custom_partitioning(lambda *operands: _raw_reload(call, shapes, operands))
+    results = [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in shapes]
+    rule = f"{_factors((handle, *order), 'a')} -> {_factors(results, 'r')}"
+    replicated = tuple(f"a{i}" for i in range(handle.ndim))
+    bind.def_partition(partition=partition, sharding_rule=rule, need_replication_factors=replicated)
+    return bind(handle, *order)
+
+
+def _mesh(operands):
+    """That the operands are typed with; the one around where they are not."""
+    of_types = (getattr(getattr(jax.typeof(operand), "sharding", None), "mesh", None) for operand in operands)
+    return next((mesh for mesh in of_types if mesh is not None and not mesh.empty), jax.sharding.get_abstract_mesh())
+
+
+def _axes(mesh, kind: AxisType) -> tuple[str, ...]:
+    return tuple(name for name, one in zip(mesh.axis_names, mesh.axis_types) if one == kind)
+
+
+def _specs(operands) -> tuple:
+    return tuple(jax.typeof(operand).sharding.spec for operand in operands)
+
+
+def _by_hand(mesh, function, operands, out_specs):
+    """Where types say how arrays are sharded, so that a device's part of the program can be written as such."""
+    return jax.shard_map(function, mesh=mesh, in_specs=_specs(operands), out_specs=out_specs,
+                         axis_names=set(_axes(mesh, AxisType.Explicit)), check_vma=False)(*operands)
+
+
+def _partitioned_offload(call: Call, operands):
+    mesh = _mesh(operands)
+    if explicit := _axes(mesh, AxisType.Explicit):
+        own = lambda *operands: _partitioned_offload(call, operands)[None]
+        return _by_hand(mesh, own, operands, PartitionSpec(explicit))
+    if _axes(mesh, AxisType.Manual) and not _axes(mesh, AxisType.Auto):
+        return _raw_offload(call, operands)
+    return _offload_in_shards(call, operands)
+
+
+def _partitioned_reload(call: Call, shapes, handle, order):
+    mesh = _mesh((handle, *order))
+    if _axes(mesh, AxisType.Explicit):
+        local = tuple(Shape(NamedSharding(mesh, one.spec).shard_shape(one.shape), one.dtype, None) for one in shapes)
+        own = lambda handle, *order: _partitioned_reload(call, local, handle, order)
+        return _by_hand(mesh, own, (handle, *order), tuple(one.spec for one in shapes))
+    if _axes(mesh, AxisType.Manual) and not _axes(mesh, AxisType.Auto):
+        return _raw_reload(call, shapes, (handle, *order))
+    return _reload_in_shards(call, shapes, handle, order)
+
+
+# ------------------------------------------------------------------------------------------------------ batching --
+
+def _is_eager(operands) -> bool:
+    return not any(isinstance(operand, jax.core.Tracer) for operand in operands)
+
+
+@functools.lru_cache(maxsize=256)
+def _eager_offload(*of_call):
+    return jax.jit(lambda *operands: _partitioned_offload(Call(*of_call), operands))
+
+
+@functools.lru_cache(maxsize=256)
+def _eager_reload(shapes, *of_call):
+    return jax.jit(lambda handle, *order: _partitioned_reload(Call(*of_call), shapes, handle, order))
+
+
+def _batched_offload(call: Call, operands):
+    if _is_eager(operands):
+        return _eager_offload(call.site, call.scope, call.names)(*operands)
+    count = len(call.names)
+
+    @jax.custom_batching.custom_vmap
+    def one(*operands):
+        return _partitioned_offload(call, operands)
+
+    @one.def_vmap
+    def whole_batch(size, batched, *operands):
+        def with_batch(value, is_batched):
+            return value if is_batched else jnp.broadcast_to(value, (size, *value.shape))
+
+        moved = [with_batch(value, is_batched) for value, is_batched in zip(operands[:count], batched)]
+        handle = _batched_offload(call, (*moved, *operands[count:]))
+        return jnp.broadcast_to(handle, (size, *handle.shape)), True  # batched: so the reload knows that it is
+
+    return one(*operands)
+
+
+def _batched_reload(call: Call, shapes, handle, order):
+    if _is_eager((handle, *order)):
+        return _eager_reload(shapes, call.site, call.scope, call.names)(handle, *order)
+    @jax.custom_batching.custom_vmap
+    def one(handle, *order):
+        return _partitioned_reload(call, shapes, handle, order)
+
+    @one.def_vmap
+    def whole_batch(size, batched, handle, *order):
+        if not batched[0]:
+            values = _batched_reload(call, shapes, handle, order)
+            return values, tuple(False for _ in values)
+        of_all = tuple(one.batched(size) for one in shapes)
+        values = _batched_reload(call, of_all, handle, order)
+        return values, tuple(True for _ in values)
+
+    return one(handle, *order)
+
+
+# ----------------------------------------------------------------------------------------------------------- API --
+
+def _mark(call: Call, values) -> list:
+    of_program = not _axes(_mesh(values), AxisType.Manual)  # groups do not go through shard_map
+    return [mark_p.bind(value, call=call, index=i, of_program=of_program) for i, value in enumerate(values)]
+
+
+def offload(call: Call, moved, order):
+    """A handle for `moved`, which leave once `order` is there too."""
+    return _batched_offload(call, (*_mark(call, moved), *order))
+
+
+def reload(call: Call, handle, shapes, order):
+    """The arrays that `handle` stands for, in memory from when `order` is there."""
+    call.reloads += 1
+    return _mark(call, _batched_reload(call, tuple(shapes), handle, tuple(order)))

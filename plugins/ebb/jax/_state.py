@@ -1,0 +1,94 @@
+"""Parameters and optimizer state in pinned host memory between uses."""
+
+import functools
+import hashlib
+import weakref
+
+import jax
+import numpy as np
+from jax.tree_util import keystr, tree_flatten_with_path, tree_unflatten
+
+from ebb.jax import _library, _primitives, _residuals
+
+_DEFAULT_FLOOR_BYTES = 1 << 20
+
+
+class OffloadedState:
+    """What offload_state() gave; onload_state() gives the tree for it, once. Without that, its memory is freed with it."""
+
+    def __init__(self, tree, leaves, groups):
+        self._tree, self._leaves, self._groups = tree, leaves, groups
+        self._free = weakref.finalize(self, _free, [group.handle for group in groups])
+        self._free.atexit = False
+
+    def __repr__(self):
+        moved = sum(shape.dtype.itemsize * int(np.prod(shape.shape)) for group in self._groups for shape in group.shapes)
+        return f"OffloadedState({moved / 2**20:.1f} MiB in host memory)"
+
+
+class _Group:
+    """Leaves on one set of devices: one transfer."""
+
+    def __init__(self, numbers, names, values):
+        self.numbers = numbers
+        self.shapes = tuple(_primitives.Shape.of(value) for value in values)
+        self.shardings = tuple(value.sharding for value in values)
+        text = "|".join((*names, *(f"{one.shape} {one.dtype}" for one in self.shapes)))
+        site = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
+        self.of_call = site, "state", tuple(names)
+        self.handle = _offload(self.of_call)(*values)
+
+    def bring_back(self):
+        return _reload(self.of_call, self.shapes, self.shardings)(self.handle)
+
+
+@functools.lru_cache(maxsize=64)
+def _offload(of_call):
+    return jax.jit(lambda *values: _primitives.offload(_primitives.Call(*of_call, stays=True), values, []))
+
+
+@functools.lru_cache(maxsize=64)
+def _reload(of_call, shapes, shardings):
+    def reload(handle):
+        return tuple(_primitives.reload(_primitives.Call(*of_call, stays=True), handle, shapes, []))
+
+    return jax.jit(reload, out_shardings=shardings)
+
+
+def _free(handles) -> None:
+    for handle in handles:
+        for shard in handle.addressable_shards:
+            _library.end(int(np.asarray(shard.data).reshape(-1)[:2].view(np.uint64)[0]))
+
+
+def offload_state(tree, *, floor: int = _DEFAULT_FLOOR_BYTES) -> OffloadedState:
+    """Moves the arrays of `tree` that have at least `floor` bytes to pinned host memory and deletes them here.
+
+    Outside of jit. They come back by onload_state(), bit for bit and in the shardings that they had.
+    """
+    paths, structure = tree_flatten_with_path(tree)
+    leaves = [leaf for _, leaf in paths]
+    by_devices: dict[frozenset, list[int]] = {}
+    for i, leaf in enumerate(leaves):
+        if isinstance(leaf, jax.core.Tracer):
+            raise TypeError("ebb.jax.offload_state is for arrays between programs: call it outside of jit")
+        if isinstance(leaf, jax.Array) and _residuals.is_movable(leaf) and leaf.nbytes >= max(floor, 1):
+            by_devices.setdefault(frozenset(leaf.sharding.device_set), []).append(i)
+    names = [(keystr(path) or "value").replace("/", ".")[:240] for path, _ in paths]
+    groups = [_Group(numbers, [names[i] for i in numbers], [leaves[i] for i in numbers]) for numbers in by_devices.values()]
+    for group in groups:
+        for i in group.numbers:
+            leaves[i].delete()
+            leaves[i] = None
+    return OffloadedState(structure, leaves, groups)
+
+
+def onload_state(state: OffloadedState):
+    """The tree that offload_state() moved; once."""
+    if not state._free.detach():
+        raise RuntimeError("ebb.jax.onload_state: this state was brought back already")
+    leaves = list(state._leaves)
+    for group in state._groups:
+        for i, value in zip(group.numbers, group.bring_back(), strict=True):
+            leaves[i] = value
+    return tree_unflatten(state._tree, leaves)

@@ -1,0 +1,103 @@
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+#include "jax_mover.hpp"
+
+namespace ebb_jax {
+namespace {
+
+// Copies of ours that wait for Ebb's: at most about so much, over all threads.
+constexpr std::uint64_t k_wait_bytes = std::uint64_t{16} << 20;
+
+// XLA may overwrite an operand as soon as its handler has returned, and there is no stream that a staged copy could be
+// ordered on: so Ebb gets memory of our own.
+class on_cpu : public mover {
+public:
+    bool has_streams() const override { return false; }
+
+    failure open(ebb_runtime_options options, std::int32_t, place &made) override {
+        options.device = "host";
+        // The order of calls differs from run to run, so that a prefetch would often be of the wrong one; and the copy
+        // that Ebb borrows is for nothing but to be moved.
+        options.prefetch_bytes = EBB_PREFETCH_NONE;
+        options.source_bytes = EBB_SOURCES_NONE;
+        made.name = "cpu";
+        const ebb_status status = ebb_runtime_create(&options, &made.runtime);
+        return status == EBB_OK ? failure{} : failed_call(status);
+    }
+
+    failure offload(place &home, const std::string &name, void *data, std::uint64_t size_bytes, void *,
+                    part &made) override {
+        void *copy = std::malloc(size_bytes + 1);  // none is null
+        if (copy == nullptr) {
+            return {EBB_OUT_OF_HOST_MEMORY,
+                    "ebb.jax: no memory for a copy of " + name + ", " + std::to_string(size_bytes) + " bytes"};
+        }
+        std::memcpy(copy, data, size_bytes);
+        const ebb_stream thread = EBB_STREAM_CALLING_THREAD;
+        ebb_offload_args args{};
+        args.struct_size = sizeof args;
+        args.name = name.c_str();
+        args.data = copy;
+        args.size_bytes = size_bytes;
+        args.producers = &thread;
+        args.producer_count = 1;
+        args.deleter = std::free;
+        args.deleter_context = copy;
+        args.placement = EBB_PLACE_OFFLOAD;
+        ebb_offload_info info{};
+        info.struct_size = sizeof info;
+        const ebb_status status = ebb_offload(home.runtime, &args, &info);
+        if (status != EBB_OK) {
+            const failure why = failed_call(status);
+            std::free(copy);
+            return why;
+        }
+        made = {info.activation, size_bytes};
+        if (waiting_bytes_.fetch_add(size_bytes) + size_bytes > k_wait_bytes) {
+            waiting_bytes_ = 0;
+            if (const ebb_status waited = ebb_wait_room(home.runtime); waited != EBB_OK) {
+                const failure why = failed_call(waited);
+                ebb_release(home.runtime, made.activation);
+                return why;
+            }
+        }
+        return {};
+    }
+
+    failure reload(place &home, const part &what, void *data, void *) override {
+        ebb_status status =
+            ebb_reload_into(home.runtime, what.activation, data, what.size_bytes, EBB_STREAM_CALLING_THREAD);
+        if (status == EBB_OK) {
+            status = ebb_wait(home.runtime, what.activation);
+        }
+        return status == EBB_OK ? failure{} : failed_call(status);
+    }
+
+    failure write_handle(void *to, std::uint64_t handle, void *) override {
+        std::memcpy(to, &handle, sizeof handle);
+        return {};
+    }
+
+    failure read_handles(const void *from, std::vector<std::uint64_t> &handles, void *) override {
+        std::memcpy(handles.data(), from, handles.size() * sizeof(std::uint64_t));
+        return {};
+    }
+
+private:
+    std::atomic<std::uint64_t> waiting_bytes_{0};
+};
+
+}  // namespace
+
+failure failed_call(ebb_status status) {
+    return {status, std::string("ebb: ") + ebb_status_name(status) + ": " + ebb_last_error()};
+}
+
+mover &cpu_mover() {
+    static on_cpu the_mover;
+    return the_mover;
+}
+
+}  // namespace ebb_jax

@@ -1,0 +1,40 @@
+// How bytes leave and reach XLA's buffers on a kind of device.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ebb/ebb.h"
+#include "jax_groups.hpp"
+
+namespace ebb_jax {
+
+// Empty: it went well. Otherwise what went wrong, and as which status.
+struct failure {
+    ebb_status status = EBB_OK;
+    std::string text;
+    explicit operator bool() const { return status != EBB_OK; }
+};
+failure failed_call(ebb_status status);  // with ebb_last_error
+
+// The C++ side of one platform. `stream` is XLA's, null on the CPU.
+class mover {
+public:
+    virtual ~mover() = default;
+    // Whether XLA's calls have a stream there.
+    [[nodiscard]] virtual bool has_streams() const = 0;
+    // Makes the runtime of a device, and its name.
+    virtual failure open(ebb_runtime_options options, std::int32_t ordinal, place &made) = 0;
+    // When these return the operand may be overwritten, on the CPU at once and elsewhere behind `stream`.
+    virtual failure offload(place &home, const std::string &name, void *data, std::uint64_t size_bytes, void *stream,
+                            part &made) = 0;
+    virtual failure reload(place &home, const part &what, void *data, void *stream) = 0;
+    virtual failure write_handle(void *to, std::uint64_t handle, void *stream) = 0;
+    // Of `count` handles that lie behind each other. May block.
+    virtual failure read_handles(const void *from, std::vector<std::uint64_t> &handles, void *stream) = 0;
+};
+
+mover &cpu_mover();
+
+}  // namespace ebb_jax

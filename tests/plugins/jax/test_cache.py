@@ -1,0 +1,44 @@
+"""The persistent compilation cache, over two processes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import sys
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+sys.path.insert(0, {folder!r})
+from models import checkpointed, mlp, scanned, assert_same
+import ebb.jax
+
+jax.config.update("jax_compilation_cache_dir", {cache!r})
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", True)
+hits = []
+jax.monitoring.register_event_listener(lambda name, **_: hits.append(name) if name.endswith("cache_hits") else None)
+model = mlp()
+mesh = jax.make_mesh((4, 2), ("data", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+for x in (model.x, jax.device_put(model.x, NamedSharding(mesh, P("data", None)))):
+    gradients = lambda layer: jax.jit(jax.grad(scanned(model, layer)))
+    program = gradients(ebb.jax.offload(model.layer, names=model.names))
+    for _ in range(2):
+        before = len(hits)
+        found = jax.block_until_ready(program(model.params, x))
+        print("hit" if len(hits) > before else "compiled or ran")
+    assert_same(found, gradients(checkpointed(model.layer, model.names))(model.params, x))
+assert ebb.jax.statistics()["cpu"]["d2h_bytes"] > 0
+"""
+
+
+def test_a_second_process_finds_its_programs(tmp_path):
+    program = PROGRAM.format(folder=str(Path(__file__).parent), cache=str(tmp_path))
+    found = []
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, env=os.environ)
+        assert done.returncode == 0, done.stderr[-4000:]
+        found.append(done.stdout.split("\n")[:-1])
+    other = "compiled or ran"
+    assert found == [[other] * 4, ["hit", other] * 2]

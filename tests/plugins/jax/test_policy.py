@@ -1,0 +1,137 @@
+"""What moves, what it is called, and what is said where nothing does."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.ad_checkpoint import checkpoint_name
+from models import WIDTH, assert_same, checkpointed, mlp, mlp_layer, normal, scanned, unrolled
+
+import ebb.jax
+
+P = {"up": normal(1, WIDTH, 4 * WIDTH), "down": normal(2, 4 * WIDTH, WIDTH)}
+X = normal(3, 64, WIDTH)
+
+
+def moved(layer, *args, grads=(0, 1)):
+    """Names of what a gradient moves."""
+    jax.block_until_ready(jax.jit(jax.grad(lambda *args: jnp.sum(layer(*args)), argnums=grads))(*args))
+    text = ebb.jax.report()
+    ebb.jax.close()
+    names = [line[:line.index("  ")] for line in text.splitlines() if "/" in line and "  " in line]
+    return [name.split("/", 1)[1] for name in names]
+
+
+def test_names_as_maxtext_has_them():
+    policy = {"up": "offload", "down": "device"}
+    assert moved(ebb.jax.offload(mlp_layer, policy=policy), P, X) == ["up"]
+    assert moved(ebb.jax.offload(mlp_layer, policy={"up": "remat", "down": "offload"}), P, X) == ["down"]
+    assert moved(ebb.jax.offload(mlp_layer, policy={"u*": "offload"}), P, X) == ["up"]
+    assert moved(ebb.jax.offload(mlp_layer, policy="device"), P, X) == []
+
+
+@pytest.mark.parametrize("policy", [{"up": "offload", "down": "device"}, {"up": "remat", "down": "offload"},
+                                    {"up": "offload", "down": "offload"}, {"up": "device"}])
+def test_policies_give_the_gradients_of_checkpoint(policy):
+    model = mlp()
+    saved = [name for name, value in policy.items() if value != "remat"]
+    for stack in (scanned, unrolled):
+        want = jax.jit(jax.grad(stack(model, checkpointed(model.layer, saved))))(model.params, model.x)
+        got = jax.jit(jax.grad(stack(model, ebb.jax.offload(model.layer, policy=policy))))(model.params, model.x)
+        assert_same(got, want)
+
+
+def test_parameters_arguments_and_results_stay():
+    """A linear layer needs its argument and its parameters: nothing moves, though all is above the floor."""
+    assert moved(ebb.jax.offload(lambda p, x: x @ p, floor=1), P["up"], X) == []
+    assert moved(ebb.jax.offload(lambda p, x: jnp.exp(x), floor=1), P, X, grads=1) == []  # saved, and the result
+
+
+def test_what_depends_on_parameters_alone_stays():
+    def cast(p, x):
+        half = p["up"].astype(jnp.bfloat16)
+        return jnp.sin(x.astype(jnp.bfloat16) @ half).astype(jnp.float32)
+
+    names = moved(ebb.jax.offload(cast, floor=1), P, X)
+    assert names
+    assert len(moved(ebb.jax.offload(cast, floor=1, params=None), P, X)) == len(names) + 1  # the cast weights
+    inside = jax.jit(cast)
+    assert len(moved(ebb.jax.offload(inside, floor=1), P, X)) == len(names)
+
+
+def test_what_depends_on_no_argument_stays():
+    def masked(p, x):
+        mask = jnp.sin(jnp.arange(X.size, dtype=jnp.float32)).reshape(X.shape)
+        return jnp.tanh(x) * mask
+
+    assert all("sin" not in name for name in moved(ebb.jax.offload(masked, floor=1), P, X, grads=1))
+
+
+def test_the_floor():
+    assert moved(ebb.jax.offload(mlp_layer, floor=X.size * 4 + 1), P, X)
+    assert moved(ebb.jax.offload(mlp_layer), P, X) == []  # 1 MiB
+
+
+def test_a_value_without_a_name_is_called_by_its_operation_and_line():
+    def layer(p, x):
+        return jnp.sin(x) * 2
+
+    line = layer.__code__.co_firstlineno + 1
+    assert moved(ebb.jax.offload(layer, floor=1), P, X, grads=1) == [f"cos test_policy.py:{line}"]
+
+
+def test_a_name_is_found_behind_casts_shapes_and_inner_scans():
+    def inner_scan(p, x):
+        step = lambda x, _: (jnp.sin(checkpoint_name(x * 2, "in_scan")), None)
+        y = jax.lax.scan(step, x, None, length=3)[0]
+        return jnp.sin(checkpoint_name(y, "flat").reshape(-1)).astype(jnp.bfloat16)
+
+    names = moved(ebb.jax.offload(inner_scan, names=["in_scan", "flat"]), P, X, grads=1)
+    assert sorted(names) == ["flat", "in_scan"]
+
+
+def test_two_values_of_one_name_are_told_apart():
+    def twice(p, x):
+        return jnp.sin(checkpoint_name(jnp.sin(checkpoint_name(x * 2, "y")) * 3, "y"))
+
+    assert moved(ebb.jax.offload(twice, names=["y"]), P, X, grads=1) == ["y", "y #2"]
+
+
+def test_a_slash_in_a_name():
+    names = moved(ebb.jax.offload(lambda p, x: jnp.sin(checkpoint_name(x * 2, "mlp/up")), names=["mlp/up"]), P, X, grads=1)
+    assert names == ["mlp.up"]
+
+
+@pytest.mark.parametrize("names, says", [
+    (["upp"], "nothing is moved for 'upp': no value of mlp_layer has such a name; it has down, up"),
+    (["up", "gone"], "nothing is moved for 'gone'"),
+])
+def test_a_name_that_nothing_has_is_told(names, says):
+    with pytest.warns(UserWarning, match=says):
+        jax.jit(jax.grad(lambda p, x: jnp.sum(ebb.jax.offload(mlp_layer, names=names)(p, x))))(P, X)
+
+
+def test_a_name_that_the_backward_does_not_need_is_told():
+    layer = lambda p, x: checkpoint_name(x * 2, "doubled") @ P["up"]
+    with pytest.warns(UserWarning, match="the backward of <lambda> does not need"):
+        jax.grad(lambda x: jnp.sum(ebb.jax.offload(layer, names=["doubled"])(P, x)))(X)
+
+
+def test_no_warning_without_cause():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert moved(ebb.jax.offload(mlp_layer, names=["up", "down"]), P, X) == ["up", "down"]
+
+
+@pytest.mark.parametrize("wrong, kind, says", [
+    (dict(names="up"), TypeError, "names is a list"),
+    (dict(names=[3]), TypeError, "names is a list"),
+    (dict(names=["a"], policy="device"), ValueError, "give one of them"),
+    (dict(policy={"up": "host"}), ValueError, "'up': 'host', and a value is one of"),
+    (dict(policy="away"), ValueError, "'away'"),
+    (dict(policy={"up": "remat", "*": "device"}), ValueError, "leave '\\*' out"),
+])
+def test_wrong_arguments(wrong, kind, says):
+    with pytest.raises(kind, match=says):
+        ebb.jax.offload(mlp_layer, **wrong)

@@ -1,0 +1,124 @@
+// XLA's side of a call of ours: the frame that it passes, and its table of functions.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "xla_ffi_table.hpp"
+
+namespace ebb_jax::xla {
+
+struct context {
+    std::int64_t run = 1;
+    std::int32_t ordinal = 0;
+    void *stream = nullptr;
+};
+struct error {
+    std::string text;
+    error_code code;
+};
+
+}  // namespace ebb_jax::xla
+
+namespace ebb_jax::test {
+
+class fake_call {
+public:
+    fake_call(std::int64_t run, std::int32_t ordinal, void *stream) : context_{run, ordinal, stream} {}
+
+    fake_call &argument(void *data, std::vector<std::int64_t> shape, std::int32_t type = k_f32) {
+        arguments_.push_back(buffer(data, std::move(shape), type));
+        return *this;
+    }
+    fake_call &result(void *data, std::vector<std::int64_t> shape, std::int32_t type = k_f32) {
+        results_.push_back(buffer(data, std::move(shape), type));
+        return *this;
+    }
+    fake_call &text(const std::string &name, const std::string &value) {
+        texts_.push_back(value);
+        xla::span &content = spans_.emplace_back(xla::span{texts_.back().data(), texts_.back().size()});
+        attribute(name, xla::k_string_attribute, &content);
+        return *this;
+    }
+    fake_call &number(const std::string &name, std::int64_t value) {
+        numbers_.push_back(value);
+        xla::scalar &content = scalars_.emplace_back(xla::scalar{xla::k_s64, &numbers_.back()});
+        attribute(name, xla::k_scalar_attribute, &content);
+        return *this;
+    }
+
+    // Null: it went well.
+    template <typename handler>
+    std::unique_ptr<xla::error> make(const handler &call, xla::extension *extension = nullptr,
+                                     std::int32_t stage = xla::k_execute) {
+        xla::call_frame frame{};
+        frame.struct_size = sizeof frame;
+        frame.extensions = extension;
+        frame.table = &table();
+        frame.ctx = &context_;
+        frame.stage = stage;
+        frame.arguments.size = static_cast<std::int64_t>(arguments_.size());
+        frame.arguments.buffers = arguments_.data();
+        frame.results.size = static_cast<std::int64_t>(results_.size());
+        frame.results.buffers = results_.data();
+        frame.attrs.size = static_cast<std::int64_t>(kinds_.size());
+        frame.attrs.kinds = kinds_.data();
+        frame.attrs.names = names_.data();
+        frame.attrs.values = values_.data();
+        return std::unique_ptr<xla::error>(call(&frame));
+    }
+
+    static constexpr std::int32_t k_f32 = 11, k_u32 = 8;
+
+private:
+    void *buffer(void *data, std::vector<std::int64_t> shape, std::int32_t type) {
+        shapes_.push_back(std::move(shape));
+        return &buffers_.emplace_back(xla::buffer{sizeof(xla::buffer), nullptr, type, data,
+                                                  static_cast<std::int64_t>(shapes_.back().size()),
+                                                  shapes_.back().data()});
+    }
+    void attribute(const std::string &name, std::int32_t kind, void *value) {
+        texts_.push_back(name);
+        names_.push_back(&spans_.emplace_back(xla::span{texts_.back().data(), texts_.back().size()}));
+        kinds_.push_back(kind);
+        values_.push_back(value);
+    }
+    static const xla::api &table() {
+        static const xla::api one = [] {
+            xla::api made{};
+            made.struct_size = sizeof made;
+            made.api_version.minor = 3;
+            made.error_create = [](xla::error_create_args *args) { return new xla::error{args->message, args->code}; };
+            made.stream_get = [](xla::stream_get_args *args) -> xla::error * {
+                args->stream = args->ctx->stream;
+                return nullptr;
+            };
+            made.run_id_get = [](xla::run_id_get_args *args) -> xla::error * {
+                args->run_id = args->ctx->run;
+                return nullptr;
+            };
+            made.device_ordinal_get = [](xla::device_ordinal_get_args *args) -> xla::error * {
+                args->device_ordinal = args->ctx->ordinal;
+                return nullptr;
+            };
+            return made;
+        }();
+        return one;
+    }
+
+    xla::context context_;
+    std::list<std::string> texts_;
+    std::list<std::int64_t> numbers_;
+    std::list<xla::span> spans_;
+    std::list<xla::scalar> scalars_;
+    std::list<xla::buffer> buffers_;
+    std::list<std::vector<std::int64_t>> shapes_;
+    std::vector<void *> arguments_, results_, values_;
+    std::vector<std::int32_t> kinds_;
+    std::vector<xla::span *> names_;
+};
+
+}  // namespace ebb_jax::test

@@ -1,0 +1,122 @@
+// How long what was offloaded lives.
+#include <gtest/gtest.h>
+
+#include "jax_groups.hpp"
+
+namespace ebb_jax::test {
+namespace {
+
+class group_life : public ::testing::Test {
+protected:
+    std::uint64_t offload(std::int64_t run, std::uint64_t reloads = 1, std::int64_t site = 1) {
+        const site_key key{site, home_.get(), 0, reloads};
+        first_of_step_ = all_.begin_run(*home_, key, run);
+        auto made = std::make_shared<group>();
+        made->home = home_;
+        made->site = key;
+        made->size_bytes = 100;
+        made->run = run;
+        return all_.add(std::move(made));
+    }
+    bool lives(std::uint64_t handle) {
+        std::string why;
+        return all_.find(handle, "it", why) != nullptr;
+    }
+
+    std::shared_ptr<place> home_ = std::make_shared<place>();
+    groups all_;
+    bool first_of_step_ = false;
+};
+
+TEST_F(group_life, ends_when_a_run_begins_after_its_last_reload) {
+    const std::uint64_t one = offload(1);
+    EXPECT_TRUE(first_of_step_);
+    all_.reloaded(one, 1);
+    EXPECT_TRUE(lives(one));
+    offload(1);
+    EXPECT_FALSE(first_of_step_);
+    EXPECT_TRUE(lives(one));
+    offload(2, 1, 2);  // any site of the device
+    EXPECT_FALSE(lives(one));
+    EXPECT_FALSE(first_of_step_);  // the other one had no reload yet
+}
+
+TEST_F(group_life, waits_for_as_many_reloads_as_the_program_has) {
+    const std::uint64_t one = offload(1, 2);
+    all_.reloaded(one, 1);
+    offload(2, 2);
+    EXPECT_TRUE(lives(one));
+    all_.reloaded(one, 1);  // the runs overlap
+    offload(3, 2);
+    EXPECT_FALSE(lives(one));
+}
+
+TEST_F(group_life, of_a_site_with_loops_waits_for_later_runs) {
+    const std::uint64_t one = offload(1);
+    all_.reloaded(one, 1);
+    all_.reloaded(one, 1);
+    const std::uint64_t other = offload(2);
+    all_.reloaded(other, 2);  // as many as the program has: perhaps not the last
+    EXPECT_TRUE(lives(one));
+    offload(3);
+    EXPECT_FALSE(lives(one));
+    EXPECT_TRUE(lives(other));
+    offload(4);
+    EXPECT_FALSE(lives(other));
+}
+
+TEST_F(group_life, what_another_program_reloads_stays) {
+    const std::uint64_t one = offload(1, 0);
+    for (std::int64_t run = 2; run < 200; run += 2) {
+        offload(run, 0);
+        all_.reloaded(one, run + 1);
+    }
+    EXPECT_TRUE(lives(one));
+}
+
+TEST_F(group_life, what_an_exception_left_behind_ends_when_its_run_must_be_over) {
+    const std::uint64_t left = offload(1);
+    std::int64_t run = 2;
+    for (; run < 33; ++run) {
+        all_.reloaded(offload(run), run);
+        EXPECT_TRUE(lives(left)) << run;
+    }
+    all_.reloaded(offload(run), run);
+    offload(run + 1);
+    EXPECT_FALSE(lives(left));
+}
+
+TEST_F(group_life, runs_that_take_turns_are_two_runs) {
+    const std::uint64_t left = offload(1);
+    for (int i = 0; i < 100; ++i) {
+        all_.reloaded(offload(2), 2);
+        all_.reloaded(offload(3), 3);
+    }
+    EXPECT_TRUE(lives(left));
+}
+
+TEST_F(group_life, the_oldest_goes_first_at_the_cap) {
+    all_.set_cap(250);
+    std::vector<std::uint64_t> all;
+    for (std::int64_t run = 1; run <= 6; ++run) {
+        all.push_back(offload(run, 0));
+    }
+    EXPECT_FALSE(lives(all[2]));
+    EXPECT_TRUE(lives(all[3]));  // two of 100 bytes are left behind, and one is of the newest run
+    EXPECT_TRUE(lives(all[4]));
+    EXPECT_TRUE(lives(all[5]));
+    EXPECT_EQ(all_.live_bytes(), 300U);
+}
+
+TEST_F(group_life, says_why_it_is_gone) {
+    const std::uint64_t one = offload(1);
+    EXPECT_EQ(all_.release_all("the test said so"), 1U);
+    std::string why;
+    EXPECT_EQ(all_.find(one, "layer: up", why), nullptr);
+    EXPECT_EQ(why, "ebb.jax: what layer: up offloaded is gone: the test said so");
+    EXPECT_EQ(all_.find(one + 1, "layer: up", why), nullptr);
+    EXPECT_EQ(why, "ebb.jax: what layer: up offloaded is gone: this process never offloaded it");
+}
+
+}  // namespace
+}  // namespace ebb_jax::test
