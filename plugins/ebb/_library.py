@@ -134,7 +134,10 @@ class Runtime:
                 raise TypeError(f"ebb: {name} is {value!r}, of a type that it cannot have") from None
         handle = ctypes.c_void_p()
         _check(_lib.ebb_runtime_create(ctypes.byref(given), ctypes.byref(handle)))
-        self.address = handle.value
+        self._take(handle.value)
+
+    def _take(self, address: int) -> None:
+        self.address: int | None = address
         self._lock = threading.RLock()  # ctypes lets other threads run during a call, which may close it
 
     def _call(self, function, *arguments) -> None:
@@ -153,7 +156,7 @@ class Runtime:
     def at(cls, address: int) -> "Runtime":
         """One that somebody else made and closes."""
         runtime = cls.__new__(cls)
-        runtime.address = address
+        runtime._take(address)
         return runtime
 
     def step(self, phase: int = PHASE_TRAIN) -> None:
