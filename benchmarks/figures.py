@@ -17,13 +17,14 @@ import tempfile
 from pathlib import Path
 
 # Repetitions and seconds of each: a measurement, and a look.
-FULL = {"repetitions": 9, "min_time": 0.2, "train_runs": 7, "policy": []}
-QUICK = {"repetitions": 3, "min_time": 0.05, "train_runs": 3, "policy": ["--quick"]}
+FULL = {"repetitions": 9, "min_time": 0.2, "train_runs": 7, "policy": [], "script_runs": 5}
+QUICK = {"repetitions": 3, "min_time": 0.05, "train_runs": 3, "policy": ["--quick"], "script_runs": 1}
 
 # Google Benchmark programs; one may hold several benchmarks, told apart by the first part of their names.
 PROGRAMS = {"hot_path": "hot_path_bench", "arena_lifo": "arena_bench", "arena_moe": "arena_bench", "lane_copy": "lane_copy_bench",
             "sim_ops": "sim_ops_bench", "plan": "plan_bench"}
 TRAIN_MODES = ["keep", "recompute", "offload-sync", "offload-lhs", "offload-pipelined", "offload-auto"]
+STEP_MODES = ["keep", "checkpoint", "clone", "ebb", "ebb-offload"]
 NANOSECONDS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 # What Google Benchmark appends to names by how a benchmark was set up.
 NAME_SUFFIX = re.compile(r"/(real_time|manual_time|process_time|iterations:\d+|repeats:\d+|threads:\d+|min_time:[\d.]+)$")
@@ -218,6 +219,59 @@ def policy_figures(report):
     return figures
 
 
+def median_of(reports, read):
+    return statistics.median(read(report) for report in reports)
+
+
+def hook_cost_figures(reports):
+    """Each report has medians of interleaved rounds; of several processes, since where code and data lie counts, too."""
+    ns = {name: median_of(reports, lambda report, name=name: report["ns_per_saved_tensor"][name]) for name in ("empty", "passed", "moved")}
+    return [figure(f"hook_cost.{name}", ns[name], "ns per saved tensor", "empty Python hooks", ns["empty"], at_most=at_most)
+            for name, at_most in (("passed", 1.2), ("moved", 1.5))]
+
+
+def torch_step_figures(reports):
+    """Modes of a training step beside each other; no target: on the CPU there is nothing to gain by moving."""
+    ms = {mode: [] for mode in STEP_MODES}
+    for report in reports:
+        for row in report["rows"]:
+            if row["status"] != "ok":
+                raise Failure(f"torch_step: mode {row['mode']} {row['status']}: {row['why']}")
+            ms[row["mode"]].append(row["step_ms"])
+        if not report["losses_are_the_same"]:
+            raise Failure("torch_step: the losses differ")
+    medians = {mode: statistics.median(values) for mode, values in ms.items()}
+    beside = {"ebb": ("keep", "checkpoint"), "ebb-offload": ("clone", "keep", "checkpoint")}
+    return [figure(f"torch_step.{ours}.{other}", medians[ours], "ms per step", other, medians[other])
+            for ours, others in beside.items() for other in others]
+
+
+def rotated(names, round_number):
+    """Each round starts at another one, so that none is always the first on a cool processor."""
+    start = round_number % len(names)
+    return names[start:] + names[:start]
+
+
+# Scripts that run with a framework: which, the script, its arguments in a round, and what its reports give.
+SCRIPTS = {
+    "hook_cost": ("torch", "torch/hook_cost.py", lambda round_number: [], hook_cost_figures),
+    "torch_step": ("torch", "torch/decoder_modes.py", lambda round_number: ["--modes", ",".join(rotated(STEP_MODES, round_number))],
+                   torch_step_figures),
+}
+
+
+def run_script(benchmark, pythons, effort):
+    framework, script, arguments_of, figures_of = SCRIPTS[benchmark]
+    if framework not in pythons:
+        raise Failure(f"{benchmark} takes --python {framework}=PATH, of a Python with Ebb and {framework}")
+    reports = []
+    for number in range(effort["script_runs"]):
+        progress(f"{benchmark}: run {number + 1} of {effort['script_runs']}")
+        command = [pythons[framework], str(Path(__file__).parent / script), "--json", *arguments_of(number)]
+        reports.append(json.loads(run_program(command, script)))
+    return figures_of(reports), {"runs": reports}
+
+
 def run_policy(bin_dir, effort):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "report.json"
@@ -254,9 +308,7 @@ def run_train_modes(bin_dir, effort):
     runs = {mode: [] for mode in TRAIN_MODES}
     context = {}
     for round_number in range(effort["train_runs"]):
-        # Each round starts at another mode, so that none is always the first on a cool processor.
-        start = round_number % len(TRAIN_MODES)
-        for mode in TRAIN_MODES[start:] + TRAIN_MODES[:start]:
+        for mode in rotated(TRAIN_MODES, round_number):
             progress(f"train_modes: run {round_number + 1} of {effort['train_runs']}, {mode}")
             report = json.loads(run_program([str(bin_dir / "train_transformer"), "--json", "--mode", mode], f"train_transformer --mode {mode}"))
             row = report["modes"][0]
@@ -269,9 +321,11 @@ def progress(text):
     print(f"figures: {text}", file=sys.stderr, flush=True)
 
 
-def measure(benchmark, bin_dir, effort):
+def measure(benchmark, bin_dir, effort, pythons):
     """The figures of one benchmark, and what it says of the machine."""
     progress(benchmark)
+    if benchmark in SCRIPTS:
+        return run_script(benchmark, pythons, effort)
     if benchmark == "train_modes":
         runs, context = run_train_modes(bin_dir, effort)
         return train_figures(runs), context
@@ -354,20 +408,23 @@ def main(arguments):
     parser.add_argument("--bin-dir", type=Path, required=True, help="where the benchmark programs are")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("benchmarks", nargs="+", choices=[*PROGRAMS, "policy", "train_modes"])
+    parser.add_argument("--python", action="append", default=[], metavar="FRAMEWORK=PATH", help="of a Python with Ebb and that framework")
+    parser.add_argument("benchmarks", nargs="+", choices=[*PROGRAMS, "policy", "train_modes", *SCRIPTS])
     options = parser.parse_args(arguments)
+    pythons = {framework: path for framework, _, path in (each.partition("=") for each in options.python)}
     context = machine_context(options.bin_dir, options.quick)
     context["benchmarks"] = {}
     figures = []
     try:
         for benchmark in options.benchmarks:
-            measured, said = measure(benchmark, options.bin_dir, QUICK if options.quick else FULL)
+            measured, said = measure(benchmark, options.bin_dir, QUICK if options.quick else FULL, pythons)
             figures += measured
             context["benchmarks"][benchmark] = said
     except (Failure, OSError, ValueError, KeyError) as failure:
         print(f"figures: {failure}", file=sys.stderr)
         return 1
-    print(f"{context['processors']} x {context['processor']}, {context['system']}, {context['build_type']} {context['flags']}")
+    built = f", {context['build_type']} {context['flags']}" if context["build_type"] else ""  # the programs; none is needed for scripts
+    print(f"{context['processors']} x {context['processor']}, {context['system']}{built}")
     print(table(figures))
     if options.out:
         options.out.write_text(json.dumps({"context": context, "figures": figures}, indent=2) + "\n")

@@ -161,6 +161,31 @@ class BenchmarksTest(unittest.TestCase):
         with self.assertRaisesRegex(figures.Failure, "offload-sync"):
             figures.train_figures({"offload-sync": [None], "offload-pipelined": [1.0], "offload-auto": [1.0]})
 
+    def test_hook_cost_takes_medians_over_processes_and_has_both_targets(self):
+        made = by_name(figures.hook_cost_figures(
+            [{"ns_per_saved_tensor": {"none": 90.0, "empty": 100.0, "passed": passed, "moved": 151.0}} for passed in (120.0, 110.0, 300.0)]))
+        self.assertAlmostEqual(made["hook_cost.passed"]["ratio"], 1.2)
+        self.assertTrue(made["hook_cost.passed"]["met"])
+        self.assertAlmostEqual(made["hook_cost.moved"]["ratio"], 1.51)
+        self.assertFalse(made["hook_cost.moved"]["met"])
+
+    def step_report(self, ms, status="ok", same=True):
+        rows = [{"mode": mode, "status": "ok", "step_ms": value} for mode, value in ms.items()]
+        rows[-1] |= {"status": status, "why": "it broke"}
+        return {"rows": rows, "losses_are_the_same": same}
+
+    def test_torch_step_reports_without_a_target(self):
+        ms = {"keep": 100.0, "checkpoint": 130.0, "clone": 110.0, "ebb": 105.0, "ebb-offload": 108.0}
+        made = by_name(figures.torch_step_figures([self.step_report(ms), self.step_report({**ms, "ebb": 111.0}), self.step_report(ms)]))
+        self.assertAlmostEqual(made["torch_step.ebb.keep"]["ratio"], 1.05)
+        self.assertAlmostEqual(made["torch_step.ebb-offload.clone"]["ratio"], 108 / 110)
+        self.assertTrue(all(each["target"] is None for each in made.values()))
+        self.assertEqual(len(made), 5)
+        with self.assertRaisesRegex(figures.Failure, "ebb-offload failed: it broke"):
+            figures.torch_step_figures([self.step_report(ms, status="failed")])
+        with self.assertRaisesRegex(figures.Failure, "the losses differ"):
+            figures.torch_step_figures([self.step_report(ms, same=False)])
+
 
 class ProgramTest(unittest.TestCase):
     """The whole program with scripts in place of the benchmarks."""
@@ -234,6 +259,42 @@ class ProgramTest(unittest.TestCase):
             figures.policy_figures({"tie": 0.001, "workloads": [workload]})
         with self.assertRaisesRegex(figures.Failure, "no baseline fits MoE"):
             figures.policy_figures({"tie": 0.001, "workloads": [{**workload, "step_ms": 1.0, "best": None}]})
+
+    def python(self, script):
+        """What runs the scripts of a framework."""
+        folder = tempfile.TemporaryDirectory(prefix="with space ")
+        self.addCleanup(folder.cleanup)
+        program = Path(folder.name) / "python"
+        program.write_text(f"#!{sys.executable}\n{script}")
+        os.chmod(program, 0o755)
+        return str(program)
+
+    def test_scripts_run_with_the_frameworks_python(self):
+        made = {"torch": "2.15.0", "ns_per_saved_tensor": {"none": 90.0, "empty": 100.0, "passed": 115.0, "moved": 140.0}}
+        python = self.python("import json, sys\nassert sys.argv[1].endswith('/torch/hook_cost.py') and '--json' in sys.argv\n"
+                             f"print({json.dumps(json.dumps(made))})\n")
+        status, printed, _, written = self.run_main("", "--quick", "--python", f"torch={python}", "hook_cost")
+        self.assertEqual(status, 0)
+        self.assertRegex(printed, r"hook_cost\.passed +115 +ns per saved tensor +empty Python hooks +100 +1\.150 +<= 1\.2 +yes")
+        self.assertEqual(written["context"]["benchmarks"]["hook_cost"], {"runs": [made]})
+
+    def test_each_round_of_torch_step_starts_at_another_mode(self):
+        python = self.python("import json, sys\nmodes = sys.argv[sys.argv.index('--modes') + 1].split(',')\n"
+                             "rows = [{'mode': mode, 'status': 'ok', 'step_ms': 1.0 + i} for i, mode in enumerate(modes)]\n"
+                             "print(json.dumps({'losses_are_the_same': True, 'rows': rows}))\n")
+        status, _, _, written = self.run_main("", "--python", f"torch={python}", "torch_step")
+        self.assertEqual(status, 0)
+        runs = written["context"]["benchmarks"]["torch_step"]["runs"]
+        self.assertEqual(sorted(run["rows"][0]["mode"] for run in runs), sorted(figures.STEP_MODES))
+        self.assertEqual(written["figures"][0]["value"], 3.0)  # the median place in line
+
+    def test_a_script_without_its_python_is_a_failure(self):
+        status, _, said, _ = self.run_main("", "--quick", "hook_cost")
+        self.assertEqual(status, 1)
+        self.assertIn("hook_cost takes --python torch=PATH", said)
+        status, _, said, _ = self.run_main("", "--quick", "--python", f"torch={self.python('import sys; sys.exit(4)')}", "hook_cost")
+        self.assertEqual(status, 1)
+        self.assertIn("torch/hook_cost.py ended with status 4", said)
 
     def test_a_program_that_fails_is_a_failure_and_writes_nothing(self):
         status, printed, said, written = self.run_main("import sys\nprint('no room', file=sys.stderr)\nsys.exit(3)\n", "--quick", "lane_copy")

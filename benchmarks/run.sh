@@ -3,19 +3,23 @@
 set -euo pipefail
 
 names=(hot_path arena_lifo arena_moe lane_copy sim_ops plan policy train_modes)
+# Those that run beside a framework in its virtual environment, by framework.
+torch_names=(hook_cost torch_step)
 
 usage() {
     cat <<TEXT
 usage: bash benchmarks/run.sh [--quick] [--out FILE.json] [NAME...]
 
-Builds the release preset into build/release, runs the benchmarks (all without a name) and prints each figure beside its
-baseline from the same run. Values are medians of interleaved repetitions.
+Builds the release preset into build/release, runs the benchmarks and prints each figure beside its baseline from the same
+run. Values are medians of interleaved repetitions. Without a name all run that need no framework.
 
   --quick       fewer and shorter repetitions: a look, not a measurement
   --out FILE    also write the figures and the machine's context as JSON
   --help        this text
 
 Names: ${names[*]}
+With PyTorch, and only when named: ${torch_names[*]}. They take a virtual environment outside the tree (plugins/venv.sh),
+which is made once and takes 5 GB.
 
 Exit status: 0 done (a target that is not met is a result), 1 something failed, 2 wrong usage.
 TEXT
@@ -46,9 +50,9 @@ while [ $# -gt 0 ]; do
             ;;
         -*) wrong "unknown argument '$1'" ;;
         *)
-            case " ${names[*]} " in
+            case " ${names[*]} ${torch_names[*]} " in
                 *" $1 "*) chosen+=("$1") ;;
-                *) wrong "unknown benchmark '$1'; there are: ${names[*]}" ;;
+                *) wrong "unknown benchmark '$1'; there are: ${names[*]} ${torch_names[*]}" ;;
             esac
             ;;
     esac
@@ -59,19 +63,29 @@ if [ ${#chosen[@]} -eq 0 ]; then
 fi
 
 targets=()
+frameworks=()
 for name in "${chosen[@]}"; do
     case $name in
         train_modes) targets+=(train_transformer) ;;
         arena_*) targets+=(arena_bench) ;;
+        hook_cost | torch_step) frameworks+=(torch) ;;
         *) targets+=("${name}_bench") ;;
     esac
 done
 
 cd "$root"
-bash cmake/setup.sh build >&2
 # Standard output is the table's; what the build says goes to standard error.
-cmake --preset release --log-level=WARNING >/dev/null
-cmake --build --preset release --parallel "$(nproc)" --target "${targets[@]}" >&2
+bash cmake/setup.sh build >&2
+if [ ${#targets[@]} -gt 0 ]; then
+    cmake --preset release --log-level=WARNING >/dev/null
+    cmake --build --preset release --parallel "$(nproc)" --target "${targets[@]}" >&2
+fi
+if [ ${#frameworks[@]} -gt 0 ]; then
+    bash cmake/setup.sh plugins >&2
+    while read -r framework; do
+        arguments+=(--python "$framework=$(bash plugins/venv.sh "$framework")")
+    done < <(printf '%s\n' "${frameworks[@]}" | sort -u)
+fi
 # Options from outside would change what is measured.
 for variable in $(compgen -v EBB_ || true); do
     unset "$variable"

@@ -72,10 +72,11 @@ endif()
 if(EBB_UNITY_BUILD AND ebb_library_type STREQUAL "SHARED" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND
    NOT EBB_SANITIZE)
   # One source, of which nothing but the exported functions is visible: the layers between a call and the device are
-  # inlined into each other, which saves a fifth of the time of a call (benchmark hot_path).
+  # inlined into each other, which saves a fifth of the time of a call (benchmark hot_path). What GCC stops inlining at
+  # is a share by which the source grows: the larger the library became, the more of a call was cut off.
   add_library(ebb SHARED ${ebb_core_sources} ${ebb_capi_sources})
   ebb_compile_as_library(ebb)
-  target_compile_options(ebb PRIVATE -fwhole-program)
+  target_compile_options(ebb PRIVATE -fwhole-program --param=inline-unit-growth=200)
   target_compile_definitions(ebb PRIVATE
     "EBB_API=__attribute__((visibility(\"default\"), externally_visible))")
 else()

@@ -194,5 +194,5 @@ for check in "${failed[@]}"; do
     show_failures "$check"
 done
 printf '%s\n' "${summary[@]}"
-printf '%-12s %s\n' gpu 'not run: tests labelled gpu need one; bash benchmarks/gpu/run_all.sh runs them'
+printf '%-12s %s\n' gpu 'not run: tests labelled gpu need one; bash benchmarks/gpu/run_all.sh runs them, and with --plugin torch those of the package'
 [ ${#failed[@]} -eq 0 ]

@@ -7,8 +7,9 @@ usage() {
     cat <<'TEXT'
 usage: bash benchmarks/gpu/bundle.sh
 
-Run on a machine with Debian packages and PyPI. Gathers headers of fmt, nlohmann json, CLI11, Eigen and cudnn_frontend and
-the sources of GoogleTest in benchmarks/gpu/bundle, which git ignores: take it along with the working tree.
+Run on a machine with Debian packages and PyPI. Gathers headers of fmt, nlohmann json, CLI11, Eigen and cudnn_frontend, the
+sources of GoogleTest, and the Python packages that build the Python package in benchmarks/gpu/bundle, which git ignores: take
+it along with the working tree.
 benchmarks/gpu/run_all.sh builds from it. Prints what it gathered and how large it is; more than 30 MiB is refused.
 
 Google Benchmark is not among it: nothing that runs on the GPU machine is built with it.
@@ -33,6 +34,8 @@ esac
 
 limit_bytes=$((30 * 1024 * 1024))
 cudnn_frontend=1.32.0
+# What pip takes to build ./plugins, with all that it depends on; they are Python alone, and any Python takes them.
+build_backend=(scikit-build-core==1.1.2 packaging==26.4 pathspec==1.1.1)
 
 cd "$root"
 bash cmake/setup.sh build python
@@ -76,8 +79,20 @@ done
 cp /usr/share/doc/googletest/copyright "$made/licenses/GTest"
 note GTest "$(dpkg-query -W -f '${Version}' googletest)" "$made/googletest"
 
-build/venv/bin/python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
-    --dest "$downloads" "nvidia-cudnn-frontend==$cudnn_frontend"
+download() { # FOLDER REQUIREMENT...
+    local folder=$1
+    shift
+    build/venv/bin/python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+        --dest "$folder" "$@"
+}
+download "$made/wheels" "${build_backend[@]}"
+for requirement in "${build_backend[@]}"; do
+    name=${requirement%%==*}
+    wheel=$(compgen -G "$made/wheels/${name//-/_}-*-none-any.whl") || fail "the wheel of $requirement is not Python alone"
+    note "$name" "${requirement##*==}" "$wheel"
+done
+
+download "$downloads" "nvidia-cudnn-frontend==$cudnn_frontend"
 python3 -m zipfile -e "$downloads"/nvidia_cudnn_frontend-*.whl "$downloads/wheel"
 cp -r "$downloads"/wheel/include/* "$made/include/"
 cat "$downloads"/wheel/nvidia_cudnn_frontend-*.dist-info/licenses/* >"$made/licenses/cudnn_frontend"

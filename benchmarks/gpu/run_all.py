@@ -3,6 +3,7 @@ that fails does not stop the rest. Called by benchmarks/gpu/run_all.sh."""
 
 import argparse
 import datetime
+import functools
 import json
 import math
 import os
@@ -19,6 +20,7 @@ sys.path.insert(0, str(HERE.parent))
 from figures import Failure, figure, first_match, table  # noqa: E402
 
 BUILD = ROOT / "build" / "gpu"
+PACKAGES = BUILD / "python"  # the Python package and what builds it, for the parts that take them
 BUILD_LIMIT_S = 130
 ALL_LIMIT_S = 480
 LOG_LINES_SHOWN = 15
@@ -27,7 +29,8 @@ MIB = 1 << 20
 
 class Part:
     """What is run: a command of the build's programs, the targets that it takes and how long it may take. `read` makes a report
-    and figures of what it prints. `needs`: a library without which the build has no such target."""
+    and figures of what it prints. `needs`: a library without which the build has no such target. Parts of the Python package
+    have scripts for commands."""
 
     def __init__(self, name, what, limit_s, targets, command, read, needs=None):
         self.name = name
@@ -99,6 +102,33 @@ def read_step(printed):
     return report, figures
 
 
+def read_pytest(printed):
+    """A run that left its tests of a GPU out has not passed: it is what it was for."""
+    ran = re.search(r"^(?:.* )?(\d+) passed\b", printed, re.MULTILINE)
+    if ran is None:
+        raise Failure("no test ran")
+    left_out = re.search(r"^gpu: not run.*$", printed, re.MULTILINE)
+    if left_out:
+        raise Failure(left_out.group(0))
+    return {"tests": int(ran.group(1))}, []
+
+
+def read_decoder(name, printed):
+    """Ebb beside each other mode: step time, and peak memory. What ran out of memory has neither."""
+    report = json.loads(printed)
+    if report["losses_are_the_same"] is None:
+        raise Failure("no mode came to an end")
+    rows = {row["mode"]: row for row in report["rows"] if row["status"] == "ok"}
+    figures = []
+    for ours in ("ebb", "ebb-offload"):
+        for other in ("keep", "checkpoint", "save-on-cpu"):
+            if ours in rows and other in rows:
+                figures.append(figure(f"{name}.{ours}.step.{other}", rows[ours]["step_ms"], "ms per step", other, rows[other]["step_ms"]))
+                figures.append(figure(f"{name}.{ours}.peak.{other}", rows[ours]["device_peak_mib"], "MiB", other,
+                                      rows[other]["device_peak_mib"]))
+    return report, figures
+
+
 # In the order in which they run. The limits, with the build's, stay below ALL_LIMIT_S: a part that is added takes its time
 # from the others.
 PARTS = [
@@ -119,6 +149,24 @@ PARTS = [
     Part("step_moe", "whole training steps of a model with experts", 60, ["step_bench", "ebb_cuda"],
          ["step_bench", "--device", "cuda", "--json", "--model", "moe", "--modes", "keep,recompute,offload-auto"], read_step),
 ]
+
+# Those of the Python package, by framework: run on their own, with the package built and installed in place of the programs.
+# Of the decoder's memory, weights and Adam's state take 7.3 GB and activations 7.6 GB, by count; an update takes 12 GB. A mode
+# that hangs leaves the others their time.
+DECODER = [sys.executable, "benchmarks/torch/decoder_modes.py", "--device", "cuda", "--json", "--layers", "12", "--width", "2048",
+           "--heads", "16", "--context", "2048", "--batch", "4"]
+PLUGIN_PARTS = {
+    "torch": [
+        Part("torch_tests", "ebb.torch's tests, those of a GPU among them", 170, [],
+             [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "tests/plugins/torch"], read_pytest),
+        Part("torch_decoder", "a decoder trained in five ways with PyTorch", 100, [],
+             [*DECODER, "--limit-s", "20", "--modes", "keep,checkpoint,save-on-cpu,ebb,ebb-offload"],
+             functools.partial(read_decoder, "torch_decoder")),
+        Part("torch_decoder_short", "the same where keeping takes more memory than there is", 80, [],
+             [*DECODER, "--limit-s", "20", "--memory-gib", "13.5", "--modes", "keep,checkpoint,ebb,ebb-offload"],
+             functools.partial(read_decoder, "torch_decoder_short")),
+    ],
+}
 
 
 def say(text=""):
@@ -244,18 +292,39 @@ def run_part(part, bin_dir, deadline, environment, log):
 
 def build_environment():
     # Options from outside would change what is tested and measured.
-    return {name: value for name, value in os.environ.items() if not name.startswith("EBB_")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("EBB_")}
+    before = environment.get("PYTHONPATH")
+    return environment | {"PYTHONPATH": os.pathsep.join([str(PACKAGES), *([before] if before else [])])}
+
+
+def definitions():
+    """Of the build, as CMake takes them."""
+    defined = {"EBB_CUDA": "ON", "EBB_WARNINGS_AS_ERRORS": "OFF"}
+    if (HERE / "bundle").is_dir():
+        defined["CMAKE_PROJECT_ebb_INCLUDE"] = str(HERE / "bundle.cmake")
+    present = architectures()
+    if present:
+        defined["EBB_CUDA_ARCHITECTURES"] = ";".join(f"{number}-real" for number in present)
+    return defined
 
 
 def configure_command():
-    command = ["cmake", "--preset", "release", "-B", str(BUILD), "--log-level=WARNING", "-DEBB_CUDA=ON", "-DEBB_WARNINGS_AS_ERRORS=OFF",
-               "-GNinja"]
-    if (HERE / "bundle").is_dir():
-        command.append(f"-DCMAKE_PROJECT_ebb_INCLUDE={HERE / 'bundle.cmake'}")
-    present = architectures()
-    if present:
-        command.append("-DEBB_CUDA_ARCHITECTURES=" + ";".join(f"{number}-real" for number in present))
-    return command
+    return ["cmake", "--preset", "release", "-B", str(BUILD), "--log-level=WARNING", "-GNinja",
+            *(f"-D{name}={value}" for name, value in definitions().items())]
+
+
+def install_commands():
+    """Nothing is fetched: the build backend comes from the bundle, or is there. A folder, since PyTorch may itself be in a
+    virtual environment, which another one would not see."""
+    pip = [sys.executable, "-m", "pip", "install", "--no-index", "--disable-pip-version-check", "--upgrade", "--target", str(PACKAGES)]
+    commands = []
+    wheels = HERE / "bundle" / "wheels"
+    if wheels.is_dir():
+        commands.append([*pip, *(str(wheel) for wheel in sorted(wheels.glob("*.whl")))])
+    settings = {f"cmake.define.{name}": value for name, value in definitions().items()} | {"build-dir": str(BUILD / "plugins")}
+    commands.append([*pip, "--no-build-isolation", "--no-deps", *(f"--config-settings={name}={value}" for name, value in settings.items()),
+                     str(ROOT / "plugins")])
+    return commands
 
 
 def is_built(part):
@@ -264,8 +333,19 @@ def is_built(part):
     return all(f"\nbuild {target}: phony" in rules for target in part.targets)
 
 
-def build(parts, deadline, limit_s, log):
+def install(deadline, limit_s, log):
     """None, or why it failed."""
+    for command in install_commands():
+        _, why = run_limited(command, deadline.limit(limit_s), build_environment(), log)
+        if why:
+            return f"pip install {why}"
+    return None
+
+
+def build(parts, deadline, limit_s, log):
+    """None, or why it failed. What has no target is of the Python package."""
+    if not any(part.targets for part in parts):
+        return install(deadline, limit_s, log)
     _, why = run_limited(configure_command(), deadline.limit(limit_s), build_environment(), log)
     if why:
         return f"cmake {why}"
@@ -346,24 +426,35 @@ def run(parts, out, log_path):
     return 0 if all(each["status"] == "passed" for each in outcomes) else 1
 
 
+def described(part):
+    return f"{part.name}, {part.what} (at most {part.limit_s} s)"
+
+
 def arguments_of(arguments):
     parser = argparse.ArgumentParser(
         prog="run_all.sh",
         description=f"Builds Ebb for the GPU of this machine, tests and measures it there, in {ALL_LIMIT_S // 60} minutes at most, and prints "
         "one page. Builds from benchmarks/gpu/bundle where benchmarks/gpu/bundle.sh has made one, else from what is installed.",
-        epilog="Parts: " + "; ".join(f"{part.name}, {part.what} (at most {part.limit_s} s)" for part in PARTS) +
+        epilog="Parts: " + "; ".join(map(described, PARTS)) +
         ". Exit status: 0 all passed (a target that is not met is a result), 1 something failed, was not run, or there is no GPU, 2 wrong usage.")
     parser.add_argument("--out", type=Path, default=HERE.parent / "results", metavar="DIR",
                         help="where the results are written as JSON (default: benchmarks/results)")
-    parser.add_argument("--part", action="append", choices=[part.name for part in PARTS], metavar="NAME",
-                        help="only this part; may be given several times")
+    parser.add_argument("--plugin", choices=PLUGIN_PARTS, help="in place of all that: build, test and measure the Python package with this "
+                        f"framework, which Python has; parts: {'; '.join(map(described, sum(PLUGIN_PARTS.values(), [])))}")
+    parser.add_argument("--part", action="append", metavar="NAME", help="only this part; may be given several times")
     parser.add_argument("--build-only", action="store_true", help="build, run nothing: works without a GPU")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    there_are = PLUGIN_PARTS[options.plugin] if options.plugin else PARTS
+    unknown = set(options.part or ()) - {part.name for part in there_are}
+    if unknown:
+        parser.error(f"no part {sorted(unknown)[0]!r}; there are: {', '.join(part.name for part in there_are)}")
+    options.parts = [part for part in there_are if options.part is None or part.name in options.part]
+    return options
 
 
 def main(arguments):
     options = arguments_of(arguments)
-    parts = [part for part in PARTS if options.part is None or part.name in options.part]
+    parts = options.parts
     BUILD.mkdir(parents=True, exist_ok=True)
     log_path = BUILD / "run_all.log"
     if options.build_only:

@@ -84,6 +84,28 @@ class FiguresTest(unittest.TestCase):
             with self.assertRaises(run_all.Failure):
                 run_all.read_tests(printed)
 
+    def test_pytest_that_ran_nothing_or_left_the_gpu_out_has_not_passed(self):
+        self.assertEqual(run_all.read_pytest("....\n301 passed, 2 warnings in 70.1s (0:01:10)\n")[0], {"tests": 301})
+        for printed in ("", "no tests ran in 0.1s\n", "gpu: not run: no GPU; 2 tests need one\n299 passed, 2 deselected in 70.1s\n"):
+            with self.assertRaises(run_all.Failure):
+                run_all.read_pytest(printed)
+
+    def decoder(self, **rows):
+        same = True if rows else None
+        return by_name(run_all.read_decoder("d", json.dumps({"losses_are_the_same": same, "rows": [
+            {"mode": mode.replace("_", "-"), **row} for mode, row in rows.items()]}))[1])
+
+    def test_modes_of_a_decoder_stand_beside_each_other(self):
+        ok = {"status": "ok", "step_ms": 100.0, "device_peak_mib": 1000.0}
+        named = self.decoder(keep=ok, checkpoint={**ok, "step_ms": 130.0, "device_peak_mib": 400.0},
+                             ebb_offload={**ok, "step_ms": 104.0, "device_peak_mib": 300.0}, ebb={"status": "out of memory", "why": "CUDA"})
+        self.assertEqual(sorted(named), ["d.ebb-offload.peak.checkpoint", "d.ebb-offload.peak.keep", "d.ebb-offload.step.checkpoint",
+                                         "d.ebb-offload.step.keep"])
+        self.assertAlmostEqual(named["d.ebb-offload.peak.keep"]["ratio"], 0.3)
+        self.assertAlmostEqual(named["d.ebb-offload.step.checkpoint"]["ratio"], 0.8)
+        with self.assertRaises(run_all.Failure):
+            self.decoder()
+
 
 class PartsTest(unittest.TestCase):
     def setUp(self):
@@ -163,15 +185,29 @@ class PartsTest(unittest.TestCase):
 
 class TableTest(unittest.TestCase):
     def test_all_parts_with_the_build_take_eight_minutes_at_most(self):
-        self.assertLessEqual(run_all.BUILD_LIMIT_S + sum(part.limit_s for part in run_all.PARTS), 480)
+        for parts in (run_all.PARTS, *run_all.PLUGIN_PARTS.values()):
+            self.assertLessEqual(run_all.BUILD_LIMIT_S + sum(part.limit_s for part in parts), 480)
         self.assertLessEqual(run_all.ALL_LIMIT_S, 480)
 
     def test_names_are_told_apart(self):
-        names = [part.name for part in run_all.PARTS]
+        names = [part.name for parts in (run_all.PARTS, *run_all.PLUGIN_PARTS.values()) for part in parts]
         self.assertEqual(len(names), len(set(names)))
 
+    def test_a_mode_that_hangs_leaves_the_others_their_time(self):
+        for part in run_all.PLUGIN_PARTS["torch"]:
+            if "--limit-s" in part.command:
+                modes = part.command[part.command.index("--modes") + 1].split(",")
+                self.assertLessEqual(len(modes) * float(part.command[part.command.index("--limit-s") + 1]), part.limit_s)
+
+    def test_parts_are_those_of_the_core_or_of_one_framework(self):
+        self.assertEqual(run_all.arguments_of([]).parts, run_all.PARTS)
+        self.assertEqual(run_all.arguments_of(["--plugin", "torch"]).parts, run_all.PLUGIN_PARTS["torch"])
+        self.assertEqual([part.name for part in run_all.arguments_of(["--plugin", "torch", "--part", "torch_decoder"]).parts],
+                         ["torch_decoder"])
+
     def test_wrong_usage_is_status_2(self):
-        for wrong in (["--part", "nothing"], ["--nothing"], ["--out"]):
+        for wrong in (["--part", "nothing"], ["--part", "torch_tests"], ["--plugin", "torch", "--part", "link"], ["--plugin", "none"],
+                      ["--nothing"], ["--out"]):
             with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()):
                 run_all.arguments_of(wrong)
             self.assertEqual(ended.exception.code, 2)

@@ -11,7 +11,9 @@ import time
 
 import torch
 
-from ebb.torch import _session
+import ebb
+from ebb.torch import _process
+from ebb.torch._settings import Settings
 
 K_OPERATIONS = 200
 K_STAGING_BYTES = 1 << 20
@@ -41,12 +43,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    passing = _session.of(_session.Settings(floor=1 << 30))
+    passing = _process.of(Settings(floor=1 << 30))
     # The device that does nothing hands out addresses without memory behind them: reloads go to memory of ours.
     staging = torch.zeros(K_STAGING_BYTES + 512, dtype=torch.uint8)
     lent = staging.data_ptr() + -staging.data_ptr() % 512
     nothing = (("device", "null"), ("staging_memory", lent), ("staging_bytes", K_STAGING_BYTES))
-    moving = _session.of(_session.Settings(floor=1, policy="offload", more=nothing))
+    moving = _process.of(Settings(floor=1, policy="offload", more=nothing))
     contexts = {
         "none": contextlib.nullcontext,
         "empty": lambda: torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t),
@@ -65,6 +67,7 @@ def main() -> None:
     medians = {name: statistics.median(values) for name, values in times.items()}
     result = {
         "torch": torch.__version__,
+        "built": ebb.build_info(),
         "operations": K_OPERATIONS,
         "ns_per_saved_tensor": medians,
         "passed_over_empty": medians["passed"] / medians["empty"],

@@ -152,7 +152,8 @@ typedef struct ebb_runtime_options {
     uint64_t device_budget_bytes;     /* target for kept activations + sources not given up + staging; default learned */
     uint64_t staging_bytes;           /* cap of the memory that reloads go to, up to 1 TiB; default a share of the device budget */
     uint64_t max_activation_bytes;    /* largest activation that will be offloaded; default learned in the first step */
-    uint64_t host_bytes;              /* cap of pinned memory; default from the control group's and system's limits */
+    uint64_t host_bytes;              /* cap of pinned memory; default what the control group's and system's limits leave at
+                                         create, divided by host_processes */
     uint64_t min_offload_bytes;       /* floor: smaller ones are kept; default 1 MiB; 1 for none */
     const char *policy;               /* "auto" (default), "offload", "keep", or "pattern=value,...": see docs/concepts.md.
                                          Values remat, device, offload as in MaxText, and auto; the first match counts */
@@ -168,7 +169,7 @@ typedef struct ebb_runtime_options {
     ebb_log_sink log;                 /* null: standard error */
     void *log_context;
     ebb_log_level log_level;          /* default EBB_LOG_WARNING */
-    uint32_t reserved;                /* must be zero */
+    uint32_t host_processes;          /* that share this host's memory; default 1 */
     /* The host device only. */
     uint64_t host_device_bytes;       /* capacity of its device arena; default 1 GiB, or half of what memory
                                          limits leave where that is less */
@@ -264,8 +265,8 @@ typedef struct ebb_offload_args {
                                        RECOMPUTE needs the flag */
     const ebb_activation *recompute_from; /* activations that recomputing reads; they live until this is released */
     uint64_t recompute_from_count;
-    uint64_t recompute_cost_ns;     /* what recomputing costs, for a policy that weighs it. None does yet: it is not
-                                       read, and nothing is measured where it is 0 */
+    uint64_t recompute_cost_ns;     /* what recomputing costs, for "auto", which weighs it; 0: the work that was measured before
+                                       this call */
 } ebb_offload_args;
 
 typedef struct ebb_offload_info {
@@ -309,7 +310,8 @@ EBB_API ebb_status ebb_reload(ebb_runtime *runtime, ebb_activation activation, e
                               ebb_reload_info *info);
 
 /* The same into the caller's memory: written behind what is on `consumer` now, there when `consumer` goes on. `size_bytes`
- * is the activation's. No claim; where the bytes are does not change. */
+ * is the activation's. No claim; where the bytes are does not change. They are those that were offloaded, also where the holder of
+ * a claim has written to its slot; not where one has written to the source, which it was handed back. */
 EBB_API ebb_status ebb_reload_into(ebb_runtime *runtime, ebb_activation activation, void *data,
                                    uint64_t size_bytes, ebb_stream consumer);
 

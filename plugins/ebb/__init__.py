@@ -3,7 +3,7 @@
 `ebb.torch` is for PyTorch, `ebb.jax` for JAX. `python -m ebb` says what this installation can do.
 """
 
-from ebb._library import build_info, version
+from ebb._library import EbbError, build_info, version
 
-__all__ = ["build_info", "version"]
+__all__ = ["EbbError", "build_info", "version"]
 __version__ = version()

@@ -5,7 +5,7 @@ import importlib.metadata
 import ebb
 from ebb import _library
 
-TRIED = {"torch": "2.15.0", "jax": "0.10.2"}
+TRIED = {"torch": "2.9.1 and 2.15.0", "jax": "0.10.2"}
 
 
 def main() -> None:

@@ -3,12 +3,17 @@
 import ctypes
 import os
 import pathlib
+import threading
 
 _FOLDER = pathlib.Path(__file__).parent
 
 
 class EbbError(RuntimeError):
-    """A call of Ebb failed; the text says which, of what, how much, and what to do."""
+    """A call of Ebb failed; the text says which, of what, how much, and what to do. status: as in ebb/ebb.h."""
+
+    def __init__(self, status: int, text: str):
+        super().__init__(text)
+        self.status = status
 
 
 FILE = _FOLDER / "libebb.so"
@@ -22,6 +27,7 @@ OFF, ON = 1, 2
 PHASE_TRAIN, PHASE_EVALUATE = 1, 2
 CLOSE_FORCE = 1
 SOURCES_NONE = 2**64 - 1
+WRONG_STATE = 3
 REPORT_TEXT, REPORT_JSON = 1, 2
 
 _TEXT_SINK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_char), ctypes.c_uint64)
@@ -52,7 +58,7 @@ class Options(ctypes.Structure):
         ("log", ctypes.c_void_p),
         ("log_context", ctypes.c_void_p),
         ("log_level", ctypes.c_int32),
-        ("reserved", ctypes.c_uint32),
+        ("host_processes", ctypes.c_uint32),
         ("host_device_bytes", ctypes.c_uint64),
         ("host_d2h_bytes_per_second", ctypes.c_uint64),
         ("host_h2d_bytes_per_second", ctypes.c_uint64),
@@ -92,6 +98,8 @@ for _name, _arguments in {
     "ebb_progress": [ctypes.c_void_p],
     "ebb_recompute_begin": [ctypes.c_void_p, ctypes.c_uint64],
     "ebb_recompute_end": [ctypes.c_void_p],
+    "ebb_plan_export": [ctypes.c_void_p, _TEXT_SINK, ctypes.c_void_p],
+    "ebb_plan_import": [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64],
 }.items():
     getattr(_lib, _name).argtypes = _arguments
     getattr(_lib, _name).restype = ctypes.c_int32
@@ -109,51 +117,84 @@ def build_info() -> str:
 
 def _check(status: int) -> None:
     if status != 0:
-        raise EbbError(f"ebb: {_lib.ebb_status_name(status).decode()}: {_lib.ebb_last_error().decode()}")
+        raise EbbError(status, f"ebb: {_lib.ebb_status_name(status).decode()}: {_lib.ebb_last_error().decode()}")
 
 
 class Runtime:
-    """An ebb_runtime; the extension modules get its address. Thread-safe, as all of Ebb is."""
+    """An ebb_runtime; the extension modules get its address. Thread-safe; one that was closed does nothing."""
 
     def __init__(self, **options):
         given = Options(struct_size=ctypes.sizeof(Options))
         for name, value in options.items():
-            setattr(given, name, value.encode() if isinstance(value, str) else value)
+            if isinstance(value, int) and value < 0:
+                raise ValueError(f"ebb: {name} is {value}: it must not be negative")
+            try:
+                setattr(given, name, value.encode() if isinstance(value, str) else value)
+            except TypeError:
+                raise TypeError(f"ebb: {name} is {value!r}, of a type that it cannot have") from None
         handle = ctypes.c_void_p()
         _check(_lib.ebb_runtime_create(ctypes.byref(given), ctypes.byref(handle)))
-        self.address = handle.value
+        self._take(handle.value)
+
+    def _take(self, address: int) -> None:
+        self.address: int | None = address
+        self._lock = threading.RLock()  # ctypes lets other threads run during a call, which may close it
+
+    def _call(self, function, *arguments) -> None:
+        with self._lock:
+            if self.address is not None:
+                _check(function(self.address, *arguments))
+
+    def _text(self, function, *arguments) -> str:
+        """What the function writes to its sink."""
+        pieces: list[bytes] = []
+        sink = _TEXT_SINK(lambda _, text, size: pieces.append(ctypes.string_at(text, size)))
+        self._call(function, *arguments, sink, None)
+        return b"".join(pieces).decode()
 
     @classmethod
     def at(cls, address: int) -> "Runtime":
         """One that somebody else made and closes."""
         runtime = cls.__new__(cls)
-        runtime.address = address
+        runtime._take(address)
         return runtime
 
     def step(self, phase: int = PHASE_TRAIN) -> None:
-        _check(_lib.ebb_step(self.address, phase))
+        self._call(_lib.ebb_step, phase)
 
     def progress(self) -> None:
-        _check(_lib.ebb_progress(self.address))
+        self._call(_lib.ebb_progress)
 
     def recompute_begin(self, size_bytes: int) -> None:
-        _check(_lib.ebb_recompute_begin(self.address, size_bytes))
+        self._call(_lib.ebb_recompute_begin, size_bytes)
 
     def recompute_end(self) -> None:
-        _check(_lib.ebb_recompute_end(self.address))
+        self._call(_lib.ebb_recompute_end)
 
     def statistics(self) -> dict[str, int]:
         read = Statistics(struct_size=ctypes.sizeof(Statistics))
-        _check(_lib.ebb_stats(self.address, ctypes.byref(read)))
+        self._call(_lib.ebb_stats, ctypes.byref(read))
         return {name: getattr(read, name) for name, _ in Statistics._fields_ if name != "struct_size"}
 
     def report(self, form: int = REPORT_TEXT) -> str:
-        pieces: list[bytes] = []
-        sink = _TEXT_SINK(lambda _, text, size: pieces.append(ctypes.string_at(text, size)))
-        _check(_lib.ebb_report_write(self.address, form, sink, None))
-        return b"".join(pieces).decode()
+        return self._text(_lib.ebb_report_write, form)
+
+    def plan(self) -> str | None:
+        """The plan that is followed, as JSON; None while there is none."""
+        try:
+            return self._text(_lib.ebb_plan_export) or None
+        except EbbError as why:
+            if why.status == WRONG_STATE:
+                return None
+            raise
+
+    def follow(self, plan: str) -> None:
+        """From the next step on. EbbError where it is not for all of what this runtime has recorded."""
+        text = plan.encode()
+        self._call(_lib.ebb_plan_import, text, len(text))
 
     def close(self) -> None:
-        address, self.address = self.address, None
-        if address is not None:
-            _check(_lib.ebb_runtime_close(address, CLOSE_FORCE))
+        with self._lock:
+            address, self.address = self.address, None
+            if address is not None:
+                _check(_lib.ebb_runtime_close(address, CLOSE_FORCE))

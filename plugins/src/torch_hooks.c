@@ -52,7 +52,9 @@ struct device_place {
     bool calling_thread;
     bool verify;
     atomic_long lent;        /* reloads in its slots that PyTorch has not freed */
+    long busy;               /* calls of the runtime under way: they may let others run */
     uint64_t unwaited_bytes; /* moved since sources that were given up were waited for */
+    uint64_t held_bytes;     /* copied, and not freed: somebody else held them */
 };
 
 /* What is known of all activations of a name. */
@@ -129,6 +131,7 @@ typedef struct packed {
     PyObject *frame;      /* null, or who can compute it again ... */
     Py_ssize_t index;     /* ... as its which saved tensor */
     bool is_recomputed;   /* and will */
+    bool was_lent;        /* PyTorch was given a slot of it */
     struct layout layout; /* last: of what is passed through there is none */
 } Packed;
 
@@ -312,12 +315,19 @@ static Packed *new_packed(Hooks *h) {
     return p;
 }
 
+static bool release(Packed *p) {
+    ++p->place->busy;
+    const ebb_status status = ebb_release(p->place->runtime, p->activation);
+    --p->place->busy;
+    return status == EBB_OK;
+}
+
 static void packed_dealloc(Packed *p) {
     const bool with_source = p->source != NULL;
     if (with_source) {
         p->source->packed = NULL;
     }
-    if (p->activation != 0 && p->place->runtime != NULL && ebb_release(p->place->runtime, p->activation) != EBB_OK) {
+    if (p->activation != 0 && p->place->runtime != NULL && !release(p)) {
         PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "ebb: an activation was not released: %s", ebb_last_error());
         if (PyErr_Occurred()) {
             PyErr_WriteUnraisable(NULL);
@@ -421,6 +431,10 @@ static bool current_stream(const Hooks *h, const struct device_place *place, ebb
     }
     void *raw = NULL;
     if (h->table->current_stream(place->device.type, place->device.id, &raw) != 0) {
+        if (!PyErr_Occurred()) {
+            PyErr_Format(PyExc_RuntimeError, "ebb: PyTorch tells no current stream of device %d",
+                         (int)place->device.id);
+        }
         return false;
     }
     *stream = raw == NULL ? EBB_STREAM_LEGACY : (ebb_stream)(uintptr_t)raw;
@@ -537,6 +551,20 @@ static struct name_record *record_of(Hooks *h, PyObject *name) {
     return record;
 }
 
+/* Blocks for the bytes of that activation; for the copies of all sources that were given up where it is 0. */
+static bool wait_for(struct device_place *place, ebb_activation activation) {
+    ebb_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = activation == 0 ? ebb_wait_room(place->runtime) : ebb_wait(place->runtime, activation);
+    if (status != EBB_OK) {
+        Py_BLOCK_THREADS;
+        raise_last_error(status);
+        return false;
+    }
+    Py_END_ALLOW_THREADS;
+    return true;
+}
+
 /* `data` is the tensor's first element; `size_bytes` are moved from where the layout begins. */
 static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, PyObject *producer, void *data,
                       uint64_t size_bytes, const struct layout *layout, const struct recipe *recipe) {
@@ -602,12 +630,9 @@ static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, Py
     if (place->calling_thread && place->unwaited_bytes >= k_wait_bytes) {
         /* Nothing else would give the memory of sources back that were given up. */
         place->unwaited_bytes = 0;
-        Py_BEGIN_ALLOW_THREADS;
-        status = ebb_wait_room(place->runtime);
-        Py_END_ALLOW_THREADS;
-        if (status != EBB_OK) {
+        if (!wait_for(place, 0)) {
             Py_DECREF(p);
-            return raise_last_error(status);
+            return NULL;
         }
     }
     return (PyObject *)p;
@@ -701,7 +726,9 @@ static PyObject *pack(Hooks *h, PyObject *tensor, const struct recipe *recipe) {
         packed = stays < 0 ? NULL : pass(h, tensor, producer == Py_None);
         goto done;
     }
+    ++place->busy;
     packed = move(h, place, tensor, producer, (char *)view.data + view.byte_offset, size_bytes, &layout, recipe);
+    --place->busy;
 done:
     Py_DECREF(producer);
     return packed;
@@ -729,10 +756,10 @@ static void end_reloaded(struct DLManagedTensorVersioned *managed) {
     struct reloaded *r = managed->context;
     if (r->claim != 0) {
         atomic_fetch_sub(&r->record->lent, 1);
-        atomic_fetch_sub(&r->place->lent, 1);
         if (r->place->runtime != NULL) {
             ebb_return(r->place->runtime, r->claim, r->consumer);
         }
+        atomic_fetch_sub(&r->place->lent, 1); /* last: until then the runtime lives */
     }
     if (r->bytes != NULL) {
         const PyGILState_STATE state = PyGILState_Ensure();
@@ -743,7 +770,7 @@ static void end_reloaded(struct DLManagedTensorVersioned *managed) {
 }
 
 /* Takes claim and bytes. `data` is the first byte that was moved. */
-static PyObject *as_tensor(const Hooks *h, const Packed *p, void *data, ebb_claim claim, ebb_stream consumer,
+static PyObject *as_tensor(const Hooks *h, Packed *p, void *data, ebb_claim claim, ebb_stream consumer,
                            PyObject *bytes) {
     struct reloaded *r = malloc(sizeof *r);
     if (r == NULL) {
@@ -761,6 +788,7 @@ static PyObject *as_tensor(const Hooks *h, const Packed *p, void *data, ebb_clai
     if (claim != 0) {
         atomic_fetch_add(&r->record->lent, 1);
         atomic_fetch_add(&r->place->lent, 1);
+        p->was_lent = true;
     }
     r->claim = claim;
     r->consumer = consumer;
@@ -777,7 +805,13 @@ static PyObject *as_tensor(const Hooks *h, const Packed *p, void *data, ebb_clai
                    .strides = r->strides},
     };
     void *tensor = NULL;
-    return h->table->to_object(&r->managed, &tensor) == 0 ? tensor : NULL; /* taken either way */
+    if (h->table->to_object(&r->managed, &tensor) == 0) { /* taken either way */
+        return tensor;
+    }
+    if (!PyErr_Occurred()) {
+        PyErr_Format(PyExc_RuntimeError, "ebb: PyTorch makes no tensor of what came back of %R", p->name);
+    }
+    return NULL;
 }
 
 /* Into memory of PyTorch's own: where it may be held for longer, and where there is no slot. As far from an aligned
@@ -843,12 +877,14 @@ static PyObject *reload(Hooks *h, Packed *p) {
     if (enabled == NULL) {
         return NULL;
     }
-    const bool may_live_on = !p->is_recomputed && (enabled == Py_True || p->record->needs_copies);
+    /* PyTorch may have written to what it was given, as to a gradient: the second time it is given a copy. */
+    const bool may_live_on = !p->is_recomputed && (enabled == Py_True || p->record->needs_copies || p->was_lent);
     Py_DECREF(enabled);
     if (p->source == NULL && is_held_elsewhere(h, p->storage)) {
         p->record->is_held = true;
         ++p->record->held_count;
         p->record->held_bytes += p->size_bytes;
+        p->place->held_bytes += p->size_bytes;
     }
     ebb_reload_info info = {.struct_size = sizeof info};
     const ebb_status status = may_live_on ? EBB_NO_SLOT : ebb_reload(runtime, p->activation, consumer, &info);
@@ -875,15 +911,9 @@ static PyObject *reload(Hooks *h, Packed *p) {
     PyObject *tensor = is_source          ? source
                        : status == EBB_OK ? as_tensor(h, p, info.data, info.claim, consumer, NULL)
                                           : reload_copy(h, p, consumer);
-    if (tensor != NULL && p->place->calling_thread) {
-        ebb_status arrived;
-        Py_BEGIN_ALLOW_THREADS;
-        arrived = ebb_wait(runtime, p->activation);
-        Py_END_ALLOW_THREADS;
-        if (arrived != EBB_OK) {
-            Py_DECREF(tensor);
-            return raise_last_error(arrived);
-        }
+    if (tensor != NULL && p->place->calling_thread && !wait_for(p->place, p->activation)) {
+        Py_DECREF(tensor);
+        return NULL;
     }
     return tensor;
 }
@@ -906,7 +936,13 @@ static PyObject *hooks_unpack(Hooks *h, PyObject *object) {
         ++h->changed_count;
         return PyObject_CallMethod(h->other, "changed", "OK", p, (unsigned long long)now);
     }
-    return p->tensor != NULL ? Py_NewRef(p->tensor) : reload(h, p);
+    if (p->tensor != NULL) {
+        return Py_NewRef(p->tensor);
+    }
+    ++p->place->busy;
+    PyObject *tensor = reload(h, p);
+    --p->place->busy;
+    return tensor;
 }
 
 /* ------------------------------------------------------------------------------------------------------ scopes -- */
@@ -1023,13 +1059,13 @@ static PyObject *hooks_add_place(Hooks *h, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* The runtimes are about to be closed. */
-/* Memory that PyTorch still has is its runtime's: that one lives on, for the memory alone. */
+/* The runtimes are about to be closed. One that PyTorch still has memory of, or that another thread is calling, lives
+ * on: for the memory and that call alone. */
 static PyObject *hooks_forget_places(Hooks *h, PyObject *Py_UNUSED(unused)) {
     PyObject *over = PyList_New(0);
     for (int i = 0; i < h->place_count; ++i) {
         struct device_place *place = h->places[i];
-        if (atomic_load(&place->lent) != 0) {
+        if (atomic_load(&place->lent) != 0 || place->busy != 0) {
             continue;
         }
         PyObject *address = PyLong_FromVoidPtr(place->runtime);
@@ -1083,21 +1119,25 @@ static PyObject *hooks_held_elsewhere(Hooks *h, PyObject *Py_UNUSED(unused)) {
     return list;
 }
 
-static int hooks_init(Hooks *h, PyObject *args, PyObject *keywords) {
-    static char *names[] = {"tensor_type",  "parameter_type", "other", "current_graph_task",
-                            "grad_enabled", "floor_bytes",    NULL};
-    unsigned long long floor_bytes = 0;
-    PyObject *tensor_type, *parameter_type, *other, *task, *enabled;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOOOOK", names, &tensor_type, &parameter_type, &other, &task,
-                                     &enabled, &floor_bytes)) {
-        return -1;
+static PyObject *hooks_held_bytes(Hooks *h, PyObject *args) {
+    struct dl_device device;
+    if (!PyArg_ParseTuple(args, "ii", &device.type, &device.id)) {
+        return NULL;
     }
-    PyObject *capsule = PyObject_GetAttrString(tensor_type, "__dlpack_c_exchange_api__");
-    if (capsule == NULL) {
+    const struct device_place *place = find_place(h, device);
+    return PyLong_FromUnsignedLongLong(place == NULL ? 0 : place->held_bytes);
+}
+
+static int hooks_init(Hooks *h, PyObject *args, PyObject *keywords) {
+    static char *names[] = {"tensor_type",        "parameter_type", "table",       "other",
+                            "current_graph_task", "grad_enabled",   "floor_bytes", NULL};
+    unsigned long long floor_bytes = 0;
+    PyObject *tensor_type, *parameter_type, *capsule, *other, *task, *enabled;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOOOOOK", names, &tensor_type, &parameter_type, &capsule, &other,
+                                     &task, &enabled, &floor_bytes)) {
         return -1;
     }
     const struct dl_exchange_table *table = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
-    Py_DECREF(capsule);
     while (table != NULL && table->version.major > k_dl_major) {
         table = table->older;
     }
@@ -1165,6 +1205,8 @@ static PyMethodDef g_hooks_methods[] = {
     {"end_step", (PyCFunction)hooks_end_step, METH_NOARGS, "A step is over."},
     {"held_elsewhere", (PyCFunction)hooks_held_elsewhere, METH_NOARGS,
      "[(name, count, bytes)] of what was copied and not freed: somebody else held it."},
+    {"held_bytes", (PyCFunction)hooks_held_bytes, METH_VARARGS,
+     "held_bytes(type, id): bytes of that device that were copied and not freed"},
     {"forget_places", (PyCFunction)hooks_forget_places, METH_NOARGS,
      "The runtimes are about to be closed; the addresses of those that nobody has memory of."},
     {"lose_places", (PyCFunction)hooks_lose_places, METH_NOARGS, "This is a child process: no runtime lives in it."},

@@ -33,6 +33,7 @@ enum class option : uint8_t {
     sample_every,
     verify,
     log_level,
+    host_processes,
     host_device_bytes,
     host_d2h_bytes_per_second,
     host_h2d_bytes_per_second,
@@ -41,7 +42,7 @@ enum class option : uint8_t {
     nvtx,
     cuda_library,
 };
-constexpr size_t k_option_count = 23;
+constexpr size_t k_option_count = 24;
 
 enum class option_type : uint8_t { text, count, bytes, rate, toggle, word };
 
@@ -95,7 +96,7 @@ struct config {
     uint64_t device_budget_bytes = k_auto;   // auto: learned
     uint64_t staging_bytes = k_auto;         // auto: a share of the device budget
     uint64_t max_activation_bytes = k_auto;  // auto: learned in the first step
-    uint64_t host_bytes = k_auto;            // auto: from the control group's and system's limits
+    uint64_t host_bytes = k_auto;            // auto: a share of what limits leave
     uint64_t min_offload_bytes = 1U << 20U;
     std::string policy = "auto";
     uint64_t keep_last = 0;
@@ -105,6 +106,7 @@ struct config {
     uint32_t sample_every = 16;
     bool verify = false;
     ebb::log_level log_level = ebb::log_level::warning;
+    uint32_t host_processes = 1;
     uint64_t host_device_bytes = uint64_t{1} << 30U;
     uint64_t host_d2h_bytes_per_second = k_auto;  // auto: no limit
     uint64_t host_h2d_bytes_per_second = k_auto;

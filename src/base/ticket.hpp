@@ -53,8 +53,8 @@ public:
     [[nodiscard]] const ticket *end() const noexcept { return tickets_.data() + size_; }
 
 private:
+    uint32_t size_ = 0;  // beside the first, which mostly is the only one
     std::array<ticket, k_capacity> tickets_{};
-    uint32_t size_ = 0;
 };
 
 }  // namespace ebb

@@ -231,15 +231,15 @@ ebb_status ebb_drop(ebb_runtime *runtime, ebb_activation activation) {
 ebb_status ebb_wait(ebb_runtime *runtime, ebb_activation activation) {
     return on_runtime_reporting(runtime, [&](entry &e) -> status {
         for (;;) {
-            timelines::pinned_event event;
-            EBB_TRY(e.core().wait_begin(activation, event));
-            if (!event.needed) {
+            runtime::thread_wait wait;
+            EBB_TRY(e.core().wait_begin(activation, wait));
+            if (!wait.event.needed) {
                 EBB_TRY(e.core().progress());
                 return e.take_failure();
             }
             status waited;
-            e.unlocked([&] { waited = runtime->device->synchronize_event(event.event); });
-            EBB_TRY(e.core().wait_end(event));
+            e.unlocked([&] { waited = runtime->device->synchronize_event(wait.event.event); });
+            EBB_TRY(e.core().wait_end(wait));
             EBB_TRY(std::move(waited));
         }
     });
@@ -248,14 +248,14 @@ ebb_status ebb_wait(ebb_runtime *runtime, ebb_activation activation) {
 ebb_status ebb_wait_room(ebb_runtime *runtime) {
     return on_runtime_reporting(runtime, [&](entry &e) -> status {
         for (;;) {
-            timelines::pinned_event event;
-            EBB_TRY(e.core().room_begin(event));
-            if (!event.needed) {
+            runtime::thread_wait wait;
+            EBB_TRY(e.core().room_begin(wait));
+            if (!wait.event.needed) {
                 return e.take_failure();
             }
             status waited;
-            e.unlocked([&] { waited = runtime->device->synchronize_event(event.event); });
-            EBB_TRY(e.core().wait_end(event));
+            e.unlocked([&] { waited = runtime->device->synchronize_event(wait.event.event); });
+            EBB_TRY(e.core().wait_end(wait));
             EBB_TRY(std::move(waited));
         }
     });

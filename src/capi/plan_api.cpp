@@ -76,14 +76,18 @@ ebb_status ebb_plan_export(ebb_runtime *runtime, ebb_text_sink sink, void *conte
         if (!e.core().has_record()) {
             return no_record_yet();
         }
-        const record_model seen = e.core().recorded_model();
-        plan followed;
-        if (!e.core().followed_plan(seen, followed)) {
+        const std::vector<tensor_placement> *placement = e.core().followed_placement();
+        if (placement == nullptr) {
             return {code::wrong_state,
                     "there is no plan: what the policy leaves open (auto) is planned once three steps "
                     "after the recorded one were measured"};
         }
-        const std::string text = plan_to_json(followed, seen.model);
+        std::vector<uint32_t> view_of;
+        const step_model saves = e.core().recorded_saves(view_of);
+        plan followed;
+        followed.placement = *placement;
+        followed.staging_bytes = e.core().followed_staging_bytes();
+        const std::string text = plan_to_json(followed, saves, view_of);
         e.unlocked([&] { sink(context, text.data(), text.size()); });
         return {};
     });
@@ -97,8 +101,9 @@ ebb_status ebb_plan_import(ebb_runtime *runtime, const char *text, uint64_t size
         if (!e.core().has_record()) {
             return no_record_yet();
         }
-        const record_model seen = e.core().recorded_model();
-        result<plan> read = plan_from_json({text, size_bytes}, seen.model, "text");
+        std::vector<uint32_t> view_of;
+        const step_model saves = e.core().recorded_saves(view_of);
+        result<plan> read = plan_from_json({text, size_bytes}, saves, "text", view_of);
         if (!read.ok()) {
             return read.why();
         }

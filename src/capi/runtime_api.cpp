@@ -53,6 +53,7 @@ config_overrides explicit_fields(const ebb_runtime_options &o) {
     override_number(set, option::sample_every, o.sample_every);
     override_number(set, option::verify, static_cast<uint64_t>(o.verify));
     override_number(set, option::log_level, static_cast<uint64_t>(o.log_level));
+    override_number(set, option::host_processes, o.host_processes);
     override_number(set, option::host_device_bytes, o.host_device_bytes);
     override_number(set, option::host_d2h_bytes_per_second, o.host_d2h_bytes_per_second);
     override_number(set, option::host_h2d_bytes_per_second, o.host_h2d_bytes_per_second);
@@ -68,6 +69,7 @@ runtime_options core_options(const config &c, const ebb_runtime_options &o) {
     r.staging_bytes = c.staging_bytes;
     r.max_activation_bytes = c.max_activation_bytes;
     r.host_bytes = c.host_bytes;
+    r.host_processes = c.host_processes;
     r.min_offload_bytes = c.min_offload_bytes;
     r.policy = c.policy;
     r.keep_last = c.keep_last;
@@ -84,9 +86,6 @@ runtime_options core_options(const config &c, const ebb_runtime_options &o) {
 }
 
 status check_pointers(const ebb_runtime_options &o) {
-    if (o.reserved != 0) {
-        return {code::invalid_argument, "options->reserved must be zero"};
-    }
     if (o.device_ordinal < 0) {
         return {code::invalid_argument,
                 fmt::format("options->device_ordinal is {}, must not be negative", o.device_ordinal)};

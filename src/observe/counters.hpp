@@ -42,15 +42,18 @@ struct counters {
     plan_counters plan;
 };
 
-struct name_counters {
+struct alignas(64) name_counters {
+    // In one cache line: what is counted of those that move.
     uint64_t calls = 0;
-    uint64_t kept = 0, offloaded = 0, recompute = 0, shared = 0;
-    uint64_t kept_by_reason[13] = {};
+    uint64_t offloaded = 0;
     uint64_t saved_bytes = 0;      // sizes of all calls
     uint64_t offloaded_bytes = 0;  // copied to host memory
-    uint64_t reloaded_bytes = 0;   // copied back
     uint64_t given_up_bytes = 0;   // really given up after a copy
-    uint64_t forwarded = 0, prefetched = 0, on_demand = 0;
+    uint64_t reloaded_bytes = 0;   // copied back
+    uint64_t prefetched = 0;
+    uint64_t forwarded = 0;
+    uint64_t kept = 0, recompute = 0, shared = 0, on_demand = 0;
+    uint64_t kept_by_reason[13] = {};
     uint64_t transfer_ns = 0, exposed_ns = 0;  // in sampled steps
 };
 

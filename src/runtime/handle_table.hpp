@@ -2,7 +2,6 @@
 // not found, never undefined behaviour. Records are recycled, keep their address and their capacity.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -28,7 +27,7 @@ public:
         const index i = free_head_;
         node &n = at(i);
         free_head_ = n.next_free;
-        n.live = true;
+        n.next_free = k_live;
         ++live_count_;
         return i;
     }
@@ -36,8 +35,7 @@ public:
     // Its handles are stale from here on.
     void release(index i) noexcept {
         node &n = at(i);
-        EBB_CHECK(n.live);
-        n.live = false;
+        EBB_CHECK(n.next_free == k_live);
         n.generation = n.generation == ~uint32_t{0} ? 1 : n.generation + 1;
         n.next_free = free_head_;
         free_head_ = i;
@@ -52,37 +50,39 @@ public:
 
     [[nodiscard]] uint64_t handle(index i) const noexcept { return (uint64_t{at(i).generation} << 32U) | i; }
 
+    [[nodiscard]] static index index_of(uint64_t handle) noexcept { return static_cast<index>(handle & 0xFFFFFFFFU); }
+
     [[nodiscard]] index find(uint64_t handle) const noexcept {
-        const auto i = static_cast<index>(handle & 0xFFFFFFFFU);
+        const index i = index_of(handle);
         if (i >= pages_.size() * k_page) {
             return k_none;
         }
         const node &n = at(i);
-        return n.live && n.generation == handle >> 32U ? i : k_none;
+        return n.next_free == k_live && n.generation == handle >> 32U ? i : k_none;
     }
 
     [[nodiscard]] Record &operator[](index i) noexcept { return at(i).record; }
     [[nodiscard]] const Record &operator[](index i) const noexcept { return at(i).record; }
     [[nodiscard]] uint32_t live_count() const noexcept { return live_count_; }
 
-    [[nodiscard]] bool live(index i) const noexcept { return at(i).live; }
+    [[nodiscard]] bool live(index i) const noexcept { return at(i).next_free == k_live; }
     [[nodiscard]] index capacity() const noexcept { return static_cast<index>(pages_.size() * k_page); }
 
 private:
     static constexpr uint32_t k_page = 256;
-    struct node {
+    static constexpr index k_live = k_none - 1;
+    struct alignas(64) node {
+        uint32_t generation = 1;   // never 0, so that no handle is 0
+        index next_free = k_none;  // or k_live
         Record record;
-        uint32_t generation = 1;  // never 0, so that no handle is 0
-        index next_free = k_none;
-        bool live = false;
     };
 
-    [[nodiscard]] node &at(index i) noexcept { return (*pages_[i / k_page])[i % k_page]; }
-    [[nodiscard]] const node &at(index i) const noexcept { return (*pages_[i / k_page])[i % k_page]; }
+    [[nodiscard]] node &at(index i) noexcept { return pages_[i / k_page][i % k_page]; }
+    [[nodiscard]] const node &at(index i) const noexcept { return pages_[i / k_page][i % k_page]; }
 
     void grow() {
         const auto first = static_cast<index>(pages_.size() * k_page);
-        pages_.push_back(std::make_unique<std::array<node, k_page>>());
+        pages_.push_back(std::make_unique<node[]>(k_page));
         for (uint32_t i = k_page; i-- > 0;) {
             at(first + i).generation = first_generation_;
             at(first + i).next_free = free_head_;
@@ -90,7 +90,7 @@ private:
         }
     }
 
-    std::vector<std::unique_ptr<std::array<node, k_page>>> pages_;
+    std::vector<std::unique_ptr<node[]>> pages_;
     uint32_t first_generation_;
     index free_head_ = k_none;
     uint32_t live_count_ = 0;

@@ -73,7 +73,9 @@ status runtime::init() {
         return made.why();
     }
     lanes_ = std::move(made).value();
-    arena_ = std::make_unique<pinned_arena>(device_, pinned_arena_options{options_.host_bytes, 0});
+    const uint64_t host_bytes =
+        options_.host_bytes != 0 ? options_.host_bytes : device_.host_room_bytes() / options_.host_processes;
+    arena_ = std::make_unique<pinned_arena>(device_, pinned_arena_options{host_bytes, 0});
     staging_ = std::make_unique<staging>(device_, staging_cap_bytes());
     samples_ = std::make_unique<time_samples>(device_);
     timer_ = std::make_unique<step_timer>(device_);
@@ -143,6 +145,9 @@ runtime::~runtime() {
     timer_.reset();
     for (index g = 0; g < graphs_.capacity(); ++g) {
         graphs_[g].copy_lanes.reset();
+    }
+    if (thread_clock_.has_value()) {
+        static_cast<void>(device_.destroy_stream(*thread_clock_));
     }
     lanes_.reset();  // their streams end before the memory that they copy
 }
@@ -303,7 +308,7 @@ counters runtime::snapshot() {
 
 // -------------------------------------------------------------------------------------------------- waits --
 
-status runtime::wait_begin(uint64_t handle, timelines::pinned_event &event) {
+status runtime::wait_begin(uint64_t handle, thread_wait &wait) {
     index i = 0;
     EBB_TRY(find_activation(handle, i));
     const activation &body = activations_[body_of(i)];
@@ -320,18 +325,21 @@ status runtime::wait_begin(uint64_t handle, timelines::pinned_event &event) {
         // Who waits is told whether the bytes are right: they are compared with a sum that the home stream makes.
         EBB_TRY(lines_.add(until, verifier_->at_home(body.verify)));
     }
-    event = {};
-    return pin_first_not_done(until, event);
+    wait = {};
+    EBB_TRY(pin_first_not_done(until, wait.event));
+    time_wait(sample_kind::exposed_h2d, body.name, wait);
+    return {};
 }
 
-status runtime::room_begin(timelines::pinned_event &event) {
-    event = {};
+status runtime::room_begin(thread_wait &wait) {
+    wait = {};
     // A copy that ends between the look for deleters and the look for what to wait for leaves nothing to wait for, but
     // a deleter: look again.
     for (poll_deleters(); !thread_sources_.empty(); poll_deleters()) {
         for (const thread_source &s : thread_sources_) {
-            EBB_TRY(pin_first_not_done(s.until, event));
-            if (event.needed) {
+            EBB_TRY(pin_first_not_done(s.until, wait.event));
+            if (wait.event.needed) {
+                time_wait(sample_kind::exposed_d2h, s.name, wait);
                 return {};
             }
         }
@@ -358,8 +366,27 @@ status runtime::pin_first_not_done(const ticket_set &until, timelines::pinned_ev
     return {};
 }
 
-status runtime::wait_end(const timelines::pinned_event &event) {
-    lines_.unpin(event);
+// The thread stands still until the wait ends: that is exposed time.
+void runtime::time_wait(sample_kind kind, name_table::node name, thread_wait &wait) {
+    stream_id clock = k_calling_thread;
+    if (!wait.event.needed || !sampling_ || capturing() || !clock_of(clock)) {
+        return;
+    }
+    time_samples::sample what;
+    what.kind = kind;
+    what.name = name;
+    what.step = step_number_;
+    what.place = timer_->place();
+    result<time_samples::sample_id> begun = samples_->begin(clock, what);
+    wait.timed = begun.ok();
+    wait.sample = begun.ok() ? begun.value() : 0;
+}
+
+status runtime::wait_end(const thread_wait &wait) {
+    lines_.unpin(wait.event);
+    if (wait.timed) {
+        remember(samples_->end(wait.sample));
+    }
     return progress();
 }
 

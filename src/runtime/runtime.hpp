@@ -53,6 +53,7 @@ struct runtime_options {
     uint64_t staging_bytes = 0;
     uint64_t max_activation_bytes = 0;
     uint64_t host_bytes = 0;
+    uint32_t host_processes = 1;  // that share what is taken where host_bytes is 0
     uint64_t min_offload_bytes = uint64_t{1} << 20U;
     std::string policy = "offload";
     uint64_t keep_last = 0;
@@ -145,17 +146,21 @@ public:
     // What is known of streams holds for one call; a call that other calls came into goes on in its own context.
     void begin_call(uint64_t context = 0) noexcept {
         lines_.begin_call();
-        const index g = captures_ ? graphs_.find(context) : k_no_index;
-        capture_ = g != k_no_index && graphs_[g].open ? g : k_no_index;
+        capture_ = context == 0 ? k_no_index : open_graph(context);
     }
     [[nodiscard]] uint64_t call_context() const noexcept { return capturing() ? graphs_.handle(capture_) : 0; }
-    [[nodiscard]] bool any_open_capture() const noexcept;
+    [[nodiscard]] bool any_open_capture() const noexcept { return open_captures_ != 0; }
 
     // For ebb_wait: an event to block on with no lock held, given back afterwards.
-    status wait_begin(uint64_t activation, timelines::pinned_event &event);
-    status wait_end(const timelines::pinned_event &event);
+    struct thread_wait {
+        timelines::pinned_event event;
+        bool timed = false;
+        time_samples::sample_id sample = 0;
+    };
+    status wait_begin(uint64_t activation, thread_wait &wait);
+    status wait_end(const thread_wait &wait);
     // For ebb_wait_room: the next given-up source whose home is the calling thread; not needed when none is left.
-    status room_begin(timelines::pinned_event &event);
+    status room_begin(thread_wait &wait);
 
     // Takes up to `capacity` callbacks that may run now; the caller runs them with no lock held.
     uint32_t take_due(due_call *calls, uint32_t capacity) noexcept;
@@ -199,9 +204,15 @@ public:
     [[nodiscard]] bool has_record() const noexcept { return !record_.empty(); }
     [[nodiscard]] bool step_is_measured() const noexcept { return has_record() && timer_->complete(); }
     [[nodiscard]] record_model recorded_model() const;
-    // Of the tensors of that model. False: there is none.
-    [[nodiscard]] bool followed_plan(const record_model &seen, plan &followed) const;
-    // From the next step on; nothing is planned any more for this record.
+    // All that the recorded step saves, views included, as the tensors of a model; view_of says whose bytes each
+    // shares.
+    [[nodiscard]] step_model recorded_saves(std::vector<uint32_t> &view_of) const;
+    // Of those; null: there is no plan.
+    [[nodiscard]] const std::vector<tensor_placement> *followed_placement() const noexcept {
+        return planned_.empty() ? nullptr : &planned_;
+    }
+    [[nodiscard]] uint64_t followed_staging_bytes() const noexcept { return planned_staging_bytes_; }
+    // For those, from the next step on; nothing is planned any more for this record.
     void follow_plan(const plan &chosen);
 
     [[nodiscard]] uint32_t live_activations() const noexcept { return user_live_; }
@@ -230,6 +241,7 @@ private:
     struct thread_source {  // given up, its home is the calling thread: the deleter runs when the copy is done
         ticket_set until;
         due_call call;
+        name_table::node name = name_table::k_root;
     };
 
     runtime(device &dev, runtime_options options, policy rules);
@@ -261,7 +273,7 @@ private:
         return a.home != k_calling_thread || (a.produced.empty() && device_.info().type == memory_type::cpu);
     }
     status sum_source(activation &a);
-    void fail_copy(activation &a, const status &why);
+    [[gnu::cold]] void fail_copy(activation &a, const status &why);
     status copy_out(index i);
     void staged_copy_issued(activation &a);
     status verify_copy(const activation &a, const lanes::transfer &t);
@@ -322,15 +334,20 @@ private:
     // runtime_collective.cpp
     lane_sample sample_collective(stream_id stream, uint32_t number);
     status come_behind(stream_id collective);
-    [[nodiscard]] bool links_wanted() const noexcept;
-    [[nodiscard]] bool links_taken() const noexcept;
+    [[nodiscard]] bool links_wanted() const noexcept { return links_taken() && !capturing(); }
+    [[nodiscard]] bool links_taken() const noexcept { return !collectives_.empty() && any_eager_collective(); }
+    [[nodiscard]] bool any_eager_collective() const noexcept;
     status hold_copy(index i);
     void issue_held_to(index last);
     void issue_held(index i);
     void cancel_held(index i);
 
-    // runtime_capture.cpp
-    status enter(const stream_id *streams, uint64_t count, stream_id home);
+    // runtime_capture.cpp. Where the device has no captures, or none is open, calls pass by what is theirs alone.
+    status enter(const stream_id *streams, uint64_t count, stream_id home) {
+        capture_ = k_no_index;
+        return captures_ ? enter_same(streams, count, home) : status();
+    }
+    status enter_same(const stream_id *streams, uint64_t count, stream_id home);
     status enter(stream_id stream) { return enter(&stream, 1, stream); }
     status enter_capture(capture_id capture, stream_id stream);
     [[nodiscard]] status check_capture() const;
@@ -343,11 +360,33 @@ private:
     void abandon_ended_captures();
     void end_graph(index g);
     [[nodiscard]] uint64_t graph_staging_bytes() const noexcept;
-    std::optional<pinned_arena::block_id> allocate_block(uint64_t size_bytes);
-    std::optional<staging::slot_id> allocate_slot(uint64_t size_bytes, const void *like);
-    void hold_block(std::optional<pinned_arena::block_id> block);
-    void hold_slot(std::optional<staging::slot_id> slot);
-    void free_block(pinned_arena::block_id block, const ticket_set &last_uses);
+    // Leaves in waits_ what must be waited for.
+    std::optional<pinned_arena::block_id> allocate_block(uint64_t size_bytes) {
+        waits_.clear();
+        return capturing() ? allocate_captured_block(size_bytes) : arena_->allocate(size_bytes, waits_);
+    }
+    std::optional<pinned_arena::block_id> allocate_captured_block(uint64_t size_bytes);
+    std::optional<staging::slot_id> allocate_slot(uint64_t size_bytes, const void *like) {
+        return capturing() ? allocate_captured_slot(size_bytes, like) : staging_->allocate(size_bytes, like, waits_);
+    }
+    std::optional<staging::slot_id> allocate_captured_slot(uint64_t size_bytes, const void *like);
+    void hold_block(pinned_arena::block_id block) {
+        if (capturing()) {
+            hold_captured_block(block);
+        }
+    }
+    void hold_captured_block(pinned_arena::block_id block);
+    void hold_slot(staging::slot_id slot) {
+        if (capturing()) {
+            hold_captured_slot(slot);
+        }
+    }
+    void hold_captured_slot(staging::slot_id slot);
+    void free_block(pinned_arena::block_id block, const ticket_set &last_uses) {
+        if (!block_holds_.put_aside(block, last_uses, {})) {
+            arena_->free(block, last_uses);
+        }
+    }
     void free_slot(staging::slot_id slot, stream_id home, const ticket_set &last_uses);
     void free_unheld_slot(staging::slot_id slot, stream_id home, const ticket_set &last_uses);
     [[nodiscard]] capture_id capture_now() const noexcept;
@@ -356,17 +395,36 @@ private:
     [[nodiscard]] bool reachable(const ticket_set &points);
     [[nodiscard]] bool waits_reachable();
     [[nodiscard]] ticket_set folded_waits();
-    status enter_reload(index i, stream_id consumer);
-    status check_reload(const activation &body);
+    status enter_reload(index i, stream_id consumer) {
+        return captures_ ? enter_captured_reload(i, consumer) : status();
+    }
+    status enter_captured_reload(index i, stream_id consumer);
+    status check_reload(const activation &body) {
+        const bool captured = open_captures_ != 0 || (body.graph | body.slot_graph) != 0;
+        return captured ? check_captured_reload(body) : status();
+    }
+    status check_captured_reload(const activation &body);
     [[nodiscard]] static bool of_one_launch(const activation &body) noexcept;
-    [[nodiscard]] bool of_this_context(const activation &a) const noexcept;
+    // Whether the call may work on it: in a capture what belongs to it, and outside what does not.
+    [[nodiscard]] bool of_this_context(const activation &a) const noexcept {
+        return (a.graph == 0 ? k_no_index : open_graph(a.graph)) == capture_;
+    }
+    [[nodiscard]] index open_graph(uint64_t handle) const noexcept;
     [[nodiscard]] bool can_wait(stream_id stream, ticket point);
     [[nodiscard]] bool can_wait(stream_id stream, const ticket_set &points);
-    [[nodiscard]] bool home_can_wait(const activation &a);
+    // Where the home stream cannot come behind what still uses the memory, the end of that is looked for.
+    [[nodiscard]] bool home_can_wait(const activation &a) {
+        return !captures_ || (can_wait(a.home, a.d2h) && can_wait(a.home, a.readers) && can_wait(a.home, a.produced));
+    }
 
     // runtime_room.cpp: the give-up rule and the budget
     void make_room();
-    [[nodiscard]] index oldest_pending() const noexcept;
+    // Of those that this call may give up: its stream's capture has its own.
+    [[nodiscard]] index oldest_pending() const noexcept {
+        return open_captures_ == 0 ? pending_.front() : oldest_of_this_context();
+    }
+    [[nodiscard]] index oldest_of_this_context() const noexcept;
+    bool give_up_oldest();  // false: there is none
     void give_up(index i);
     void give_up_view(activation &view, const activation &parent);
     void run_deleter(activation &a);
@@ -383,21 +441,34 @@ private:
     [[nodiscard]] bool budget_known() const noexcept {
         return options_.device_budget_bytes != 0 || learned_budget_bytes_ != 0;
     }
-    void note_budget(uint64_t held, uint64_t budget);
+    [[gnu::cold]] void note_budget(uint64_t held, uint64_t budget);
     // NVTX, where it is on: the name is put together for it.
     [[nodiscard]] profile_range profiled(const char *what, const activation &a) {
         return options_.profile_ranges ? profile_range(device_, what, names_.path(a.name).c_str(), a.size_bytes)
                                        : profile_range();
     }
-    lane_sample sample_begin(stream_id stream, sample_kind kind, const activation &a);
-    void sample_end(const lane_sample &sample);
+    lane_sample sample_begin(stream_id stream, sample_kind kind, const activation &a) {
+        return sampling_ ? begin_sample(stream, kind, a) : lane_sample();
+    }
+    lane_sample begin_sample(stream_id stream, sample_kind kind, const activation &a);
+    void sample_end(const lane_sample &sample) {
+        if (sample.taken) {
+            end_sample(sample);
+        }
+    }
+    void end_sample(const lane_sample &sample);
 
     // runtime_step.cpp: matching to the record
     void match_produce(index i, bool movable, bool last_kept);
     void note_memory(const activation &a, bool movable, keep_reason reason);
     [[nodiscard]] uint32_t find_entry(const call_key &key) const noexcept;
     void match_use(index i, bool claimed);
-    void time_use(index i, stream_id consumer);
+    void time_use(index i, stream_id consumer) {
+        if (timer_->timing()) {
+            time_known_use(i, consumer);
+        }
+    }
+    void time_known_use(index i, stream_id consumer);
     bool follow_to(uint32_t event);
     void expire_use(uint32_t event);
     void expire_reload(uint32_t number);
@@ -423,6 +494,9 @@ private:
     void keep_as_best();
     void try_next_plan();
     void begin_span(stream_id stream);
+    void time_point(stream_id stream);
+    void time_wait(sample_kind kind, name_table::node name, thread_wait &wait);
+    bool clock_of(stream_id &stream);
     void end_span();
     void retire_staging();
     void retake_staging(uint64_t size_bytes);
@@ -433,6 +507,7 @@ private:
 
     // runtime_prefetch.cpp
     void pump();
+    [[gnu::noinline]] void move_window();
     enum class verdict : uint8_t { pass, stop };
     verdict consider(uint32_t number);
     [[nodiscard]] std::optional<verdict> instead_of_prefetch(const activation &body);
@@ -440,7 +515,7 @@ private:
     [[nodiscard]] bool leaves_room(uint64_t footprint_bytes, uint32_t use_event);
     [[nodiscard]] bool depth_allows(const activation &body, uint32_t event) const noexcept;
 
-    void remember_failure(status failure);
+    [[gnu::cold]] void remember_failure(status failure);
     void remember(status outcome) {
         if (!outcome.ok()) {
             remember_failure(std::move(outcome));
@@ -449,13 +524,13 @@ private:
     void poll_deleters();
     status pin_first_not_done(const ticket_set &until, timelines::pinned_event &event);
     [[nodiscard]] std::string describe(const activation &a) const;
-    [[nodiscard]] status stale(const char *what, uint64_t handle) const;
-    [[nodiscard]] static status about(const char *argument, const status &why);
+    [[nodiscard, gnu::cold]] status stale(const char *what, uint64_t handle) const;
+    [[nodiscard, gnu::cold]] static status about(const char *argument, const status &why);
     // The failure with what was being done to which activation, where it does not say so itself.
     [[nodiscard]] status naming(const char *doing, name_table::node name, status s) const {
         return s.ok() ? std::move(s) : name_failure(doing, name, std::move(s));
     }
-    [[nodiscard]] status name_failure(const char *doing, name_table::node name, status s) const;
+    [[nodiscard, gnu::cold]] status name_failure(const char *doing, name_table::node name, status s) const;
     status find_activation(uint64_t handle, index &i) const;
     // The calling thread is one; a failure names the argument.
     [[nodiscard]] status check_stream(stream_id stream, const char *argument) const;
@@ -505,6 +580,7 @@ private:
     };
     bool captures_ = false;  // the device has them
     handle_table<captured_graph> graphs_;
+    uint32_t open_captures_ = 0;
     uint32_t capture_ = k_no_index;  // that the streams of this call are part of
     bool step_captured_ = false;     // some of this step's calls were
     graph_holds block_holds_, slot_holds_;
@@ -590,6 +666,7 @@ private:
         uint64_t span_ns = 0;
         uint32_t trial = 0;
     } best_;  // of those that were followed
+    std::optional<stream_id> thread_clock_;
     bool span_begun_ = false;
     lane_sample span_;
     uint64_t plan_span_ns_ = 0;  // of the whole step that is compared

@@ -17,11 +17,7 @@
 namespace ebb {
 
 // All streams of a call are part of one capture, or none is.
-status runtime::enter(const stream_id *streams, uint64_t count, stream_id home) {
-    capture_ = k_no_index;
-    if (!captures_) {
-        return {};
-    }
+status runtime::enter_same(const stream_id *streams, uint64_t count, stream_id home) {
     const result<capture_id> first = lines_.capture_of(streams[0]);
     if (!first.ok()) {
         return first.why();
@@ -76,6 +72,7 @@ status runtime::open_capture(capture_id capture, stream_id stream) {
     const index g = graphs_.acquire();
     graphs_[g].capture = capture;
     graphs_[g].open = true;
+    ++open_captures_;
     graphs_[g].reloads = false;
     graphs_[g].slots = staging_->open_pool();
     lines_.open_capture(capture);
@@ -103,13 +100,10 @@ status runtime::fork_lanes(index g, stream_id stream) {
     return graphs_[g].copy_lanes->wait_all(copy_direction::h2d, begin);
 }
 
-bool runtime::any_open_capture() const noexcept {
-    for (index g = 0; captures_ && g < graphs_.capacity(); ++g) {
-        if (graphs_.live(g) && graphs_[g].open) {
-            return true;
-        }
-    }
-    return false;
+// Or none, where it was joined since, or is gone.
+uint32_t runtime::open_graph(uint64_t handle) const noexcept {
+    const index g = graphs_.find(handle);
+    return g != k_no_index && graphs_[g].open ? g : k_no_index;
 }
 
 void runtime::freeze_memory() {
@@ -122,6 +116,7 @@ void runtime::close_capture(index g) {
     lines_.close_capture(graphs_[g].capture);
     graphs_[g].copy_lanes.reset();
     graphs_[g].open = false;
+    --open_captures_;
     capture_ = k_no_index;
     freeze_memory();
 }
@@ -227,11 +222,7 @@ uint64_t runtime::graph_staging_bytes() const noexcept {
 // ------------------------------------------------------------------------------------------------- memory --
 
 // Blocks and slots of a capture: its own that are free again, or new ones that nothing outside still uses.
-std::optional<pinned_arena::block_id> runtime::allocate_block(uint64_t size_bytes) {
-    waits_.clear();
-    if (!capturing()) {
-        return arena_->allocate(size_bytes, waits_);
-    }
+std::optional<pinned_arena::block_id> runtime::allocate_captured_block(uint64_t size_bytes) {
     std::optional<pinned_arena::block_id> block = block_holds_.take(
         graphs_.handle(capture_), size_bytes, waits_, [this](const ticket_set &readers) { return reachable(readers); });
     if (block.has_value()) {
@@ -243,15 +234,14 @@ std::optional<pinned_arena::block_id> runtime::allocate_block(uint64_t size_byte
         arena_->refuse_frozen(size_bytes);
         return std::nullopt;
     }
-    hold_block(block);
+    if (block.has_value()) {
+        hold_captured_block(*block);
+    }
     return block;
 }
 
 // Slots of a capture lie in its graph's part of the block. What a lent allocator gave is used again as it is.
-std::optional<staging::slot_id> runtime::allocate_slot(uint64_t size_bytes, const void *like) {
-    if (!capturing()) {
-        return staging_->allocate(size_bytes, like, waits_);
-    }
+std::optional<staging::slot_id> runtime::allocate_captured_slot(uint64_t size_bytes, const void *like) {
     if (options_.lent_allocator) {
         return slot_holds_.take(graphs_.handle(capture_), staging::slot_key(size_bytes, like), waits_,
                                 [this](const ticket_set &readers) { return reachable(readers); });
@@ -271,22 +261,14 @@ std::optional<staging::slot_id> runtime::allocate_slot(uint64_t size_bytes, cons
     return staging_->allocate_in(pool, size_bytes, like, waits_);
 }
 
-void runtime::hold_block(std::optional<pinned_arena::block_id> block) {
-    if (capturing() && block.has_value()) {
-        const uint64_t size_bytes = arena_->block_bytes(*block);
-        block_holds_.hold(graphs_.handle(capture_), *block, size_bytes, size_bytes);
-    }
+void runtime::hold_captured_block(pinned_arena::block_id block) {
+    const uint64_t size_bytes = arena_->block_bytes(block);
+    block_holds_.hold(graphs_.handle(capture_), block, size_bytes, size_bytes);
 }
 
-void runtime::hold_slot(std::optional<staging::slot_id> slot) {
-    if (capturing() && slot.has_value() && staging_->pool_of(*slot) != graphs_[capture_].slots) {
-        slot_holds_.hold(graphs_.handle(capture_), *slot, staging_->key(*slot), staging_->footprint_bytes(*slot));
-    }
-}
-
-void runtime::free_block(pinned_arena::block_id block, const ticket_set &last_uses) {
-    if (!block_holds_.put_aside(block, last_uses, {})) {
-        arena_->free(block, last_uses);
+void runtime::hold_captured_slot(staging::slot_id slot) {
+    if (staging_->pool_of(slot) != graphs_[capture_].slots) {
+        slot_holds_.hold(graphs_.handle(capture_), slot, staging_->key(slot), staging_->footprint_bytes(slot));
     }
 }
 
@@ -339,10 +321,7 @@ ticket_set runtime::folded_waits() {
 
 // ------------------------------------------------------------------------------------------------ reloads --
 
-status runtime::enter_reload(index i, stream_id consumer) {
-    if (!captures_) {
-        return {};
-    }
+status runtime::enter_captured_reload(index i, stream_id consumer) {
     EBB_TRY(enter(consumer));
     EBB_TRY(check_reload(activations_[body_of(i)]));
     if (capturing()) {
@@ -352,10 +331,7 @@ status runtime::enter_reload(index i, stream_id consumer) {
 }
 
 // Before anything is enqueued: a wait that crosses the border of a capture ends it.
-status runtime::check_reload(const activation &body) {
-    if (!captures_) {
-        return {};
-    }
+status runtime::check_captured_reload(const activation &body) {
     if (body.lost) {
         return {code::wrong_state,
                 fmt::format("activation '{}' was offloaded in a capture that came to nothing", describe(body))};
@@ -389,16 +365,6 @@ bool runtime::of_one_launch(const activation &body) noexcept {
     return body.graph != 0 && body.slot_graph == 0;
 }
 
-// Whether the call may work on it: in a capture what belongs to it, and outside what does not.
-bool runtime::of_this_context(const activation &a) const noexcept {
-    if (a.graph == 0) {
-        return capture_ == k_no_index;
-    }
-    const index g = graphs_.find(a.graph);
-    const bool open = g != k_no_index && graphs_[g].open;
-    return open ? g == capture_ : capture_ == k_no_index;
-}
-
 // False where the stream is in a capture and the point is not, or the other way round.
 bool runtime::can_wait(stream_id stream, ticket point) {
     if (!captures_ || stream == k_calling_thread || lines_.known_done(point)) {
@@ -411,11 +377,6 @@ bool runtime::can_wait(stream_id stream, ticket point) {
 
 bool runtime::can_wait(stream_id stream, const ticket_set &points) {
     return !captures_ || std::all_of(points.begin(), points.end(), [&](ticket t) { return can_wait(stream, t); });
-}
-
-// Where the home stream cannot come behind what still uses the memory, the end of that is looked for.
-bool runtime::home_can_wait(const activation &a) {
-    return !captures_ || (can_wait(a.home, a.d2h) && can_wait(a.home, a.readers) && can_wait(a.home, a.produced));
 }
 
 // What the window does at one that cannot be prefetched by this call. In a capture nothing is before its first reload:

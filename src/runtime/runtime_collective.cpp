@@ -75,11 +75,7 @@ runtime::lane_sample runtime::sample_collective(stream_id stream, uint32_t numbe
     return begun.ok() ? lane_sample{true, begun.value(), name_table::k_root} : lane_sample{};
 }
 
-bool runtime::links_wanted() const noexcept {
-    return !capturing() && links_taken();
-}
-
-bool runtime::links_taken() const noexcept {
+bool runtime::any_eager_collective() const noexcept {
     return std::any_of(collectives_.begin(), collectives_.end(), [](const collective &c) { return !c.captured; });
 }
 

@@ -40,7 +40,7 @@ status runtime::offload_named(const offload_request &r, offload_outcome &outcome
     EBB_TRY(check_request(r));
     EBB_TRY(enter(r.producers, r.producer_count, r.home));
     if (!capturing()) {
-        timer_->point(r.producers[0]);
+        time_point(r.producers[0]);
         begin_span(r.producers[0]);
     }
     const index i = activations_.acquire();

@@ -43,7 +43,7 @@ void runtime::consider_planning() {
         remember(timer_->poll());
     }
     if (plan_to_adopt_.has_value()) {
-        adopt_plan(recorded_model(), *plan_to_adopt_);
+        follow(std::move(plan_to_adopt_->placement), plan_to_adopt_->staging_bytes);
         plan_to_adopt_.reset();
     }
     if (!plan_wanted_ || plan_given_) {
@@ -164,6 +164,11 @@ void runtime::adopt_plan(const record_model &seen, const plan &chosen) {
 }
 
 void runtime::follow(std::vector<tensor_placement> placement, uint64_t staging_bytes) {
+    // A view goes where its bytes go: kept, it would hold the storage that the other save gives up.
+    for (size_t e = 0; e < placement.size(); ++e) {
+        const uint32_t parent = record_.entries()[e].parent;
+        placement[e] = parent == k_no_index ? placement[e] : placement[parent];
+    }
     if (placement == planned_ && staging_bytes == planned_staging_bytes_) {
         return;
     }
@@ -188,7 +193,7 @@ void runtime::prove_plan() {
 
 // From the first call of that step until what is on its stream when the step ends.
 void runtime::begin_span(stream_id stream) {
-    if (span_begun_ || proof_step_ != step_number_ || !training() || stream == k_calling_thread) {
+    if (span_begun_ || proof_step_ != step_number_ || !training() || !clock_of(stream)) {
         return;
     }
     time_samples::sample what;
@@ -317,16 +322,25 @@ record_model runtime::recorded_model() const {
     return seen;
 }
 
-bool runtime::followed_plan(const record_model &seen, plan &followed) const {
-    if (planned_.empty()) {
-        return false;
+step_model runtime::recorded_saves(std::vector<uint32_t> &view_of) const {
+    const record_model seen = recorded_model();
+    step_model saves;
+    view_of.clear();
+    for (size_t e = 0; e < record_.entries().size(); ++e) {
+        const step_record::entry &saved = record_.entries()[e];
+        step_tensor t;
+        if (seen.tensor_of[e] != k_no_index) {
+            t = seen.model.tensors[seen.tensor_of[e]];
+        } else {
+            t.name = names_.path(saved.key.name);
+            t.micro_batch = saved.key.micro_batch;
+            t.stage = saved.key.stage;
+            t.can_keep = t.can_offload = t.can_recompute = true;  // it goes with its bytes
+        }
+        saves.tensors.push_back(std::move(t));
+        view_of.push_back(saved.parent);
     }
-    followed.staging_bytes = planned_staging_bytes_;
-    followed.placement.clear();
-    for (const uint32_t e : seen.entry_of) {
-        followed.placement.push_back(planned_[e]);
-    }
-    return true;
+    return saves;
 }
 
 void runtime::follow_plan(const plan &chosen) {

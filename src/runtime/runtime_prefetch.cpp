@@ -19,9 +19,12 @@ void runtime::pump() {
         window_ = record_.reload_at(position_);
         waiting_for_slot_ = k_no_index;
     }
-    if (waiting_for_slot_ != k_no_index) {
-        return;  // no slot was freed since the last try
+    if (waiting_for_slot_ == k_no_index) {  // else no slot was freed since the last try
+        move_window();
     }
+}
+
+void runtime::move_window() {
     const auto count = static_cast<uint32_t>(record_.reloads().size());
     while (window_ < count && consider(window_) == verdict::pass) {
         ++window_;

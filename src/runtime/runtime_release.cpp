@@ -17,8 +17,7 @@ status runtime::release(uint64_t handle) {
                 fmt::format("activation '{}' was released before and lives only because others recompute from it",
                             describe(a))};
     }
-    const index g = graphs_.find(a.graph);
-    capture_ = g != k_no_index && graphs_[g].open ? g : k_no_index;
+    capture_ = a.graph == 0 ? k_no_index : open_graph(a.graph);
     if (a.dependents != 0) {
         a.release_asked = true;
         settle();

@@ -80,6 +80,7 @@ status runtime::claim_bytes(index i, stream_id consumer, reload_outcome &outcome
             return arrived;
         }
         data = staging_->data(body.slot);
+        body.slot_shown = true;
     }
     const index c = claims_.acquire();
     claims_[c].begin(b, consumer);
@@ -156,7 +157,8 @@ status runtime::no_slot(const activation &a) const {
 status runtime::make_slot(activation &a, bool &room, bool may_drop) {
     room = false;
     waits_.clear();
-    if (const std::optional<staging::slot_id> slot = capturing() ? allocate_slot(a.size_bytes, a.data) : std::nullopt) {
+    if (const std::optional<staging::slot_id> slot =
+            capturing() ? allocate_captured_slot(a.size_bytes, a.data) : std::nullopt) {
         a.slot = *slot;
         a.has_slot = room = true;
         return {};
@@ -256,7 +258,7 @@ void runtime::release_slot(activation &body) {
         remember(lines_.add(body.readers, body.h2d));
     }
     free_slot(body.slot, body.home, body.readers);
-    body.has_slot = false;
+    body.has_slot = body.slot_shown = false;
     body.readers.clear();
     if (body.state == activation_state::resident) {
         body.state = activation_state::offloaded;
@@ -377,7 +379,8 @@ status runtime::copy_to_caller(index i, std::byte *data, stream_id consumer) {
     ticket free_at;
     EBB_TRY(lines_.mark(consumer, free_at));
     const bool whole = view.view_offset_bytes == 0 && view.size_bytes == body.size_bytes;
-    if (!body.source_held && !body.has_slot && whole) {
+    const bool from_block = !body.source_held && (!body.has_slot || body.slot_shown);
+    if (from_block && whole) {
         waits_.clear();
         waits_.push_back(free_at);
         ticket slot_point = body.h2d;
@@ -390,7 +393,7 @@ status runtime::copy_to_caller(index i, std::byte *data, stream_id consumer) {
         ++by_name_[body.name].on_demand;
         return wait_for_callers_copy(body, view, consumer, arrival);
     }
-    if (!body.source_held && !body.has_slot) {
+    if (from_block) {
         waits_.clear();
         ticket arrival;
         if (status s = copy_part(body, view, data, free_at, arrival); !s.ok()) {
@@ -636,7 +639,7 @@ status runtime::end_claim(index c, stream_id last) {
         !body.released) {
         trace_.done(body.traced);
         // As the record counts them: the release that comes next is the end.
-        const bool released_next = body.entry != k_no_index && record_.entries()[body.entry].released_at == position_;
+        const bool released_next = body.entry != k_no_index && body.released_at == position_;
         ends_seen_ += released_next ? 0 : 1;
     }
     if (body.has_slot) {

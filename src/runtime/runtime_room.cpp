@@ -35,27 +35,33 @@ uint64_t runtime::source_cap_bytes() const noexcept {
 // Sources are given up oldest first until the next activation fits: the wait must stand on the home stream before
 // the kernel that produces it, and this is the last call before that kernel.
 void runtime::make_room() {
-    const uint64_t cap_bytes = source_cap_bytes();
     const uint64_t budget = budget_bytes();
+    uint64_t held = held_bytes();
     if (!pending_.empty()) {
+        const uint64_t cap_bytes = source_cap_bytes();
         const uint64_t next_bytes = next_produced_bytes();
-        for (index next = oldest_pending();
-             next != k_no_index && (held_bytes() + next_bytes > budget || source_bytes_ > cap_bytes);
-             next = oldest_pending()) {
-            give_up(next);
+        while ((held + next_bytes > budget || source_bytes_ > cap_bytes) && give_up_oldest()) {
+            held = held_bytes();
         }
         counters_.source_peak_bytes = std::max(counters_.source_peak_bytes, source_bytes_);
     }
-    const uint64_t held = held_bytes();
     if (held > counters_.device_peak_bytes || held > budget || record_.empty()) {
         note_budget(held, budget);
     }
 }
 
-// Of those that this call may give up: its stream's capture has its own.
-uint32_t runtime::oldest_pending() const noexcept {
+bool runtime::give_up_oldest() {
+    const index oldest = oldest_pending();
+    if (oldest == k_no_index) {
+        return false;
+    }
+    give_up(oldest);
+    return true;
+}
+
+uint32_t runtime::oldest_of_this_context() const noexcept {
     index i = pending_.front();
-    while (captures_ && i != k_no_index && !of_this_context(activations_[i])) {
+    while (i != k_no_index && !of_this_context(activations_[i])) {
         i = activations_[i].queue_next;
     }
     return i;
@@ -146,7 +152,7 @@ void runtime::run_deleter(activation &a) {
         return;
     }
     const activation &body = a.parent == k_no_index ? a : activations_[a.parent];
-    thread_source s{body.readers, {a.deleter, a.deleter_context, nullptr, 0, {}}};
+    thread_source s{body.readers, {a.deleter, a.deleter_context, nullptr, 0, {}}, a.name};
     status ordered = lines_.add(s.until, body.d2h);
     for (const ticket t : a.produced) {
         if (ordered.ok()) {
@@ -183,7 +189,7 @@ void runtime::give_back_memory(const staging::handed_back &memory, stream_id hom
     }
     const due_call call{nullptr, nullptr, memory.memory, memory.footprint_bytes, home};
     if (home == k_calling_thread || !can_wait(home, behind)) {
-        thread_sources_.push_back({behind, call});
+        thread_sources_.push_back({behind, call, name_table::k_root});
         return;
     }
     if (status s = lines_.wait(home, behind); !s.ok()) {
@@ -244,8 +250,8 @@ void runtime::note_budget(uint64_t held, uint64_t budget) {
     charge(counters_.over_budget_caller_bytes, excess);
 }
 
-runtime::lane_sample runtime::sample_begin(stream_id stream, sample_kind kind, const activation &a) {
-    if (!sampling_ || stream == k_calling_thread || capturing()) {
+runtime::lane_sample runtime::begin_sample(stream_id stream, sample_kind kind, const activation &a) {
+    if (stream == k_calling_thread || capturing()) {
         return {};
     }
     time_samples::sample what;
@@ -258,10 +264,8 @@ runtime::lane_sample runtime::sample_begin(stream_id stream, sample_kind kind, c
     return sample.ok() ? lane_sample{true, sample.value(), a.name} : lane_sample{};
 }
 
-void runtime::sample_end(const lane_sample &sample) {
-    if (sample.taken) {
-        remember(naming("timing", sample.name, samples_->end(sample.id)));
-    }
+void runtime::end_sample(const lane_sample &sample) {
+    remember(naming("timing", sample.name, samples_->end(sample.id)));
 }
 
 }  // namespace ebb

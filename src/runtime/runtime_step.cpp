@@ -209,6 +209,7 @@ void runtime::match_produce(index i, bool movable, bool last_kept) {
     a.entry = e;
     a.next_use = entry.first_use;
     a.next_reload = entry.first_reload;
+    a.released_at = entry.released_at;
     bound_[e] = activations_.handle(i);
     if (!follow_to(entry.produced_at)) {
         ++misordered_events_;
@@ -278,11 +279,38 @@ void runtime::match_use(index i, bool claimed) {
 }
 
 // Of those that the record knows.
-void runtime::time_use(index i, stream_id consumer) {
+void runtime::time_known_use(index i, stream_id consumer) {
     const activation &a = activations_[i];
-    if (timer_->timing() && !capturing() && !recomputing_ && a.traced_step == step_number_ && a.traced != k_no_index) {
-        timer_->point(consumer);
+    if (!capturing() && !recomputing_ && a.traced_step == step_number_ && a.traced != k_no_index) {
+        time_point(consumer);
     }
+}
+
+void runtime::time_point(stream_id stream) {
+    if (timer_->timing()) {
+        if (clock_of(stream)) {
+            timer_->point(stream);
+        } else {
+            timer_->drop();
+        }
+    }
+}
+
+// The calling thread's time is that of a stream which has nothing else to do: its events are over when they are
+// recorded.
+bool runtime::clock_of(stream_id &stream) {
+    if (stream != k_calling_thread) {
+        return true;
+    }
+    if (!thread_clock_.has_value()) {
+        result<stream_id> made = device_.create_stream(stream_role::compute);
+        if (!made.ok()) {
+            return false;
+        }
+        thread_clock_ = made.value();
+    }
+    stream = *thread_clock_;
+    return true;
 }
 
 // Its reloads up to that event have come, or will not come any more.

@@ -45,7 +45,7 @@ void step_timer::point(stream_id stream) {
     if (!timing_) {
         return;
     }
-    if (stream == k_calling_thread || points_ == event_count_ || !device_.record_event(events_[points_], stream).ok()) {
+    if (points_ == event_count_ || !device_.record_event(events_[points_], stream).ok()) {
         timing_ = false;
         return;
     }

@@ -25,8 +25,7 @@ public:
 
     // A step that is timed. False: the one before is not over yet, this one is not timed.
     bool begin(uint64_t step);
-    // The next event's call, before anything that it enqueues. The calling thread's time cannot be taken: the step is
-    // dropped.
+    // The next event's call, before anything that it enqueues.
     void point(stream_id stream);
     // The step is over, and followed the record: it counts once its points are done.
     void end();

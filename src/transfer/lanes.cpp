@@ -47,6 +47,22 @@ status lanes::add_lane(copy_direction direction, capture_id capture) {
     return {};
 }
 
+// A lane is a stream of ours that lives as long as we do, so it can remember what it waits for already.
+status lanes::transfer::wait_newly(ticket t) {
+    std::vector<uint64_t> &waited = lane_->waited;
+    if (waited.size() <= t.timeline) {
+        waited.resize(static_cast<size_t>(t.timeline) + 1, 0);
+    }
+    EBB_TRY(owner_->lines_.wait_line(lane_->timeline, t));
+    waited[t.timeline] = t.sequence;
+    owner_->lines_.each_before(t, [&waited](ticket before) {
+        if (before.timeline < waited.size()) {
+            waited[before.timeline] = std::max(waited[before.timeline], uint64_t{before.sequence});
+        }
+    });
+    return {};
+}
+
 status lanes::wait_all(copy_direction direction, ticket t) {
     for (uint32_t i = 0; i < lanes_.size(); ++i) {
         if (lanes_[i].direction == direction) {

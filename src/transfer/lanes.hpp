@@ -26,6 +26,10 @@ class lanes {
         std::vector<uint64_t> waited;  // by timeline: the latest point that this lane waits for already
         std::array<copy_piece, 32> gathered;
         uint32_t gathered_count = 0;
+
+        [[nodiscard]] bool waits_for(ticket t) const noexcept {
+            return t.timeline < waited.size() && t.sequence <= waited[t.timeline];
+        }
     };
 
 public:
@@ -42,7 +46,7 @@ public:
     // One transfer on one lane: waits and pieces in order, then its ticket.
     class transfer {
     public:
-        status wait(ticket t);
+        status wait(ticket t) { return t.empty() || lane_->waits_for(t) ? status() : wait_newly(t); }
         status wait(const ticket_set &set);
         // Small pieces are gathered, for devices to which one call with many of them is cheaper, until flush().
         status copy(void *destination, const void *source, uint64_t size_bytes);
@@ -52,6 +56,7 @@ public:
 
     private:
         friend class lanes;
+        status wait_newly(ticket t);
         transfer(lanes &owner, uint32_t lane) : owner_(&owner), lane_(&owner.lanes_[lane]) {}
         lanes *owner_;
         lane *lane_;
@@ -88,28 +93,6 @@ inline lanes::transfer lanes::begin(copy_direction direction) noexcept {
     const uint32_t turn = turn_[d];
     turn_[d] = turn + 1 == per_direction_ ? 0 : turn + 1;
     return {*this, d * per_direction_ + turn};
-}
-
-// A lane is a stream of ours that lives as long as we do, so it can remember what it waits for already.
-inline status lanes::transfer::wait(ticket t) {
-    if (t.empty()) {
-        return {};
-    }
-    std::vector<uint64_t> &waited = lane_->waited;
-    if (waited.size() <= t.timeline) {
-        waited.resize(static_cast<size_t>(t.timeline) + 1, 0);
-    }
-    if (t.sequence <= waited[t.timeline]) {
-        return {};
-    }
-    EBB_TRY(owner_->lines_.wait_line(lane_->timeline, t));
-    waited[t.timeline] = t.sequence;
-    owner_->lines_.each_before(t, [&waited](ticket before) {
-        if (before.timeline < waited.size()) {
-            waited[before.timeline] = std::max(waited[before.timeline], uint64_t{before.sequence});
-        }
-    });
-    return {};
 }
 
 inline status lanes::transfer::wait(const ticket_set &set) {

@@ -40,23 +40,26 @@ result<uint16_t> timelines::of(stream_id stream) {
 
 result<uint16_t> timelines::of(stream_id stream, capture_id capture) {
     EBB_CHECK(stream != k_calling_thread);
-    if (last_ < lines_.size() && lines_[last_].stream == stream && lines_[last_].capture == capture) {
-        return last_;
-    }
-    if (capture == capture_id::none) {
-        if (const auto found = by_stream_.find(static_cast<uint64_t>(stream)); found != by_stream_.end()) {
-            last_ = found->second;
-            return last_;
-        }
+    const line *const found = find(stream, capture);
+    if (found == nullptr) {
         return bind(stream, capture);
     }
-    for (size_t i = 0; i < lines_.size(); ++i) {
-        if (lines_[i].stream == stream && lines_[i].capture == capture) {
-            last_ = static_cast<uint16_t>(i);
-            return last_;
-        }
+    last_ = static_cast<uint16_t>(found - lines_.data());
+    return last_;
+}
+
+timelines::line *timelines::find(stream_id stream, capture_id capture) noexcept {
+    if (lines_[last_].stream == stream && lines_[last_].capture == capture) {
+        return &lines_[last_];
     }
-    return bind(stream, capture);
+    if (capture == capture_id::none) {
+        const auto found = by_stream_.find(static_cast<uint64_t>(stream));
+        return found == by_stream_.end() ? nullptr : &lines_[found->second];
+    }
+    const auto found = std::find_if(lines_.begin(), lines_.end(), [stream, capture](const line &l) {
+        return l.stream == stream && l.capture == capture;
+    });
+    return found == lines_.end() ? nullptr : &*found;
 }
 
 result<uint16_t> timelines::own(stream_id stream, capture_id capture) {
@@ -102,7 +105,7 @@ result<uint16_t> timelines::bind(stream_id stream, capture_id capture) {
     }
     lines_[index].stream = stream;
     lines_[index].capture = capture;
-    lines_[index].waits = {};
+    lines_[index].wait_count = 0;
     if (capture == capture_id::none) {
         by_stream_.emplace(static_cast<uint64_t>(stream), index);
     }
@@ -136,12 +139,8 @@ result<bool> timelines::reachable(ticket t, capture_id from) {
     return lines_[t.timeline].capture == capture_id::none ? done(t) : result<bool>(false);
 }
 
-// `capture` is the stream's.
-status timelines::wait_in(stream_id stream, capture_id capture, ticket t) {
-    line &l = lines_[t.timeline];
-    if (l.capture == capture) {
-        return l.stream == stream ? status() : device_.wait_event(stream, l.event(t.sequence));
-    }
+// `capture` is not the point's.
+status timelines::wait_across(capture_id capture, ticket t) {
     const result<bool> over = reachable(t, capture);
     if (!over.ok()) {
         return over.why();
@@ -149,7 +148,7 @@ status timelines::wait_in(stream_id stream, capture_id capture, ticket t) {
     if (over.value()) {
         return {};
     }
-    if (l.capture != capture_id::none) {
+    if (lines_[t.timeline].capture != capture_id::none) {
         return {code::wrong_state,
                 "what it must come behind is part of a capture that was not joined: ebb_graph_join comes first"};
     }
@@ -158,40 +157,49 @@ status timelines::wait_in(stream_id stream, capture_id capture, ticket t) {
             "the capture begins"};
 }
 
-timelines::line *timelines::find(stream_id stream, capture_id capture) noexcept {
-    if (last_ < lines_.size() && lines_[last_].stream == stream && lines_[last_].capture == capture) {
-        return &lines_[last_];
-    }
-    const auto found = capture == capture_id::none ? by_stream_.find(static_cast<uint64_t>(stream)) : by_stream_.end();
-    return found == by_stream_.end() ? nullptr : &lines_[found->second];
+status timelines::mark_other(stream_id stream, ticket &t) {
+    result<uint16_t> index = of(stream);
+    return index.ok() ? mark_line(index.value(), t) : index.why();
 }
 
-// Where what it waits for of that timeline is noted: beside the same, else in place of the oldest.
-timelines::waited_for *timelines::wait_of(line &l, uint16_t timeline) noexcept {
-    waited_for *place = &l.waits[0];
-    for (waited_for &w : l.waits) {
-        if (!w.point.empty() && w.point.timeline == timeline) {
-            return &w;
+status timelines::wait_not_done(stream_id stream, ticket t) {
+    capture_id capture = capture_id::none;
+    if (captures_) {
+        const result<capture_id> asked = ask_capture_of(stream);
+        if (!asked.ok()) {
+            return asked.why();
         }
-        if (w.from < place->from) {
-            place = &w;
-        }
+        capture = asked.value();
     }
-    return place;
+    return lines_[t.timeline].owned ? wait_for_ours(stream, capture, t) : wait_in(stream, capture, t);
 }
 
 // A stream that waits for a point of ours need not be told again, and brings what it waits for to whoever waits for it.
-status timelines::wait_for_other(stream_id stream, capture_id capture, ticket t) {
-    line *const waiting = lines_[t.timeline].owned ? find(stream, capture) : nullptr;
-    waited_for *const noted = waiting == nullptr ? nullptr : wait_of(*waiting, t.timeline);
-    const bool same = noted != nullptr && noted->point.timeline == t.timeline;
-    if (same && t.sequence <= noted->point.sequence) {
+// Where all places to note it are taken, it is noted in that of the oldest.
+status timelines::wait_for_ours(stream_id stream, capture_id capture, ticket t) {
+    line *const waiting = find(stream, capture);
+    if (waiting == nullptr) {
+        return wait_in(stream, capture, t);
+    }
+    waited_for *const end = waiting->waits.data() + waiting->wait_count;
+    waited_for *noted = waiting->waits.data();
+    while (noted != end && noted->point.timeline != t.timeline) {
+        ++noted;
+    }
+    if (noted != end && t.sequence <= noted->point.sequence) {
         return {};
     }
     EBB_TRY(wait_in(stream, capture, t));
-    if (noted != nullptr && lines_[t.timeline].capture == capture) {
-        *noted = {t, waiting->issued + 1};
+    if (lines_[t.timeline].capture != capture) {
+        return {};
     }
+    if (noted == end && waiting->wait_count < waiting->waits.size()) {
+        ++waiting->wait_count;
+    } else if (noted == end) {
+        noted = std::min_element(waiting->waits.data(), end,
+                                 [](const waited_for &a, const waited_for &b) { return a.from < b.from; });
+    }
+    *noted = {t, waiting->issued + 1};
     return {};
 }
 

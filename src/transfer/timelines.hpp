@@ -24,7 +24,7 @@ namespace ebb {
 
 class timelines {
 public:
-    explicit timelines(device &dev) : device_(dev), captures_(dev.info().captures) {}
+    explicit timelines(device &dev) : device_(dev), captures_(dev.info().captures), lines_(1) {}
     ~timelines();  // destroys our events and streams; every stream is idle by then
     timelines(const timelines &) = delete;
     timelines &operator=(const timelines &) = delete;
@@ -64,9 +64,7 @@ public:
     status add(ticket_set &set, ticket t);
 
     // Whether it is the stream that was marked last, of those that are not ours.
-    [[nodiscard]] bool used_last(stream_id stream) const noexcept {
-        return last_ < lines_.size() && lines_[last_].stream == stream;
-    }
+    [[nodiscard]] bool used_last(stream_id stream) const noexcept { return lines_[last_].stream == stream; }
 
     [[nodiscard]] bool known_done(ticket t) const noexcept {
         return t.empty() || t.sequence <= lines_[t.timeline].completed;
@@ -100,14 +98,15 @@ private:
     };
 
     struct line {
-        stream_id stream{};
-        uint64_t issued = 0;     // sequence of the last point
-        uint64_t completed = 0;  // all points up to here are known to be done
-        bool owned = false;      // by a stream of ours: not for others even when idle
+        stream_id stream = k_calling_thread;  // nobody's: it has no points
         capture_id capture = capture_id::none;
-        std::vector<uint64_t> pinned;  // points that threads block on
-        std::vector<event_id> ring;    // a power of two of them; the event of point s is event(s)
+        uint64_t issued = 0;         // sequence of the last point
+        uint64_t completed = 0;      // all points up to here are known to be done
+        std::vector<event_id> ring;  // a power of two of them; the event of point s is event(s)
+        bool owned = false;          // by a stream of ours: not for others even when idle
+        uint32_t wait_count = 0;
         std::array<waited_for, 4> waits;
+        std::vector<uint64_t> pinned;  // points that threads block on
 
         [[nodiscard]] event_id &event(uint64_t sequence) noexcept { return ring[sequence & (ring.size() - 1)]; }
     };
@@ -123,10 +122,12 @@ private:
     result<uint16_t> bind(stream_id stream, capture_id capture);
     bool reuse_idle_line(uint16_t &index);
     [[nodiscard]] bool is_open(capture_id capture) const noexcept;
+    status mark_other(stream_id stream, ticket &t);
     status wait_in(stream_id stream, capture_id capture, ticket t);
     [[nodiscard]] line *find(stream_id stream, capture_id capture) noexcept;
-    [[nodiscard]] static waited_for *wait_of(line &l, uint16_t timeline) noexcept;
-    status wait_for_other(stream_id stream, capture_id capture, ticket t);
+    status wait_not_done(stream_id stream, ticket t);
+    status wait_for_ours(stream_id stream, capture_id capture, ticket t);
+    status wait_across(capture_id capture, ticket t);
     [[nodiscard]] static ticket point(uint16_t index, uint64_t sequence) noexcept {
         ticket t;
         t.timeline = index;
@@ -141,7 +142,7 @@ private:
 
     device &device_;
     bool captures_;
-    std::vector<line> lines_;
+    std::vector<line> lines_;                           // at least one, so that there is one used last
     std::unordered_map<uint64_t, uint16_t> by_stream_;  // outside of captures
     uint16_t last_ = 0;
     struct joining_stream {
@@ -161,11 +162,7 @@ inline status timelines::mark(stream_id stream, ticket &t) {
         t = {};
         return {};
     }
-    if (!captures_ && used_last(stream)) {
-        return mark_line(last_, t);
-    }
-    result<uint16_t> index = of(stream);
-    return index.ok() ? mark_line(index.value(), t) : index.why();
+    return !captures_ && used_last(stream) ? mark_line(last_, t) : mark_other(stream, t);
 }
 
 inline status timelines::mark_line(uint16_t index, ticket &t) {
@@ -181,11 +178,16 @@ inline status timelines::mark_line(uint16_t index, ticket &t) {
 }
 
 inline status timelines::wait(stream_id stream, ticket t) {
-    if (stream == k_calling_thread || known_done(t)) {
-        return {};
+    return stream == k_calling_thread || known_done(t) ? status() : wait_not_done(stream, t);
+}
+
+// `capture` is the stream's.
+inline status timelines::wait_in(stream_id stream, capture_id capture, ticket t) {
+    line &l = lines_[t.timeline];
+    if (l.capture != capture) {
+        return wait_across(capture, t);
     }
-    const result<capture_id> capture = capture_of(stream);
-    return capture.ok() ? wait_for_other(stream, capture.value(), t) : capture.why();
+    return l.stream == stream ? status() : device_.wait_event(stream, l.event(t.sequence));
 }
 
 inline status timelines::wait_line(uint16_t index, ticket t) {
@@ -197,9 +199,10 @@ inline status timelines::wait_line(uint16_t index, ticket t) {
 
 template <class Use>
 void timelines::each_before(ticket t, const Use &use) const {
-    for (const waited_for &w : lines_[t.timeline].waits) {
-        if (!w.point.empty() && w.from <= t.sequence) {
-            use(w.point);
+    const line &l = lines_[t.timeline];
+    for (uint32_t k = 0; k < l.wait_count; ++k) {
+        if (l.waits[k].from <= t.sequence) {
+            use(l.waits[k].point);
         }
     }
 }

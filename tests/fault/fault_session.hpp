@@ -194,6 +194,23 @@ public:
         EBB_EXPECT_OK(ebb_reload(runtime_, s.activation, consumer, &info));
         return info;
     }
+    // One that lies in a slot which nobody has claimed: prefetched, since the step before read it.
+    enum class copy_in { passes, is_held };
+    saved prefetched(ebb_stream stream, const char *name, copy_in copy = copy_in::passes) {
+        EBB_EXPECT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+        const saved recorded = save(stream, name);
+        read_back(recorded, stream);
+        release(recorded);
+        EBB_EXPECT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+        drain();
+        device().clear();
+        if (copy == copy_in::is_held) {
+            hold(copy_direction::h2d);
+        }
+        const saved again = save(stream, name);
+        EXPECT_EQ(stats().staging_used_bytes, again.size_bytes);
+        return again;
+    }
     void check(ebb_stream stream, const void *data, const saved &s) {
         launch(stream, [this, data, s] { wrong_ += has_pattern(data, s.size_bytes, s.seed) ? 0 : 1; },
                {{data, s.size_bytes, false}});

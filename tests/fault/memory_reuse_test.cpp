@@ -201,12 +201,8 @@ protected:
 };
 
 TEST_P(own_memory, is_filled_from_a_slot_behind_the_copy_into_that) {
-    const session::saved x = s_.save(compute_, "x");
-    s_.hold(copy_direction::h2d);
-    const ebb_reload_info info = s_.reload(x, compute_);
+    const session::saved x = s_.prefetched(compute_, "x", session::copy_in::is_held);
     expect_behind(copy_from_device(x), copies(copy_direction::h2d).at(0));
-    s_.check(compute_, info.data, x);
-    s_.give_back(info, compute_);
     s_.release(x);
     finish();
 }

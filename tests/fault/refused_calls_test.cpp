@@ -89,9 +89,8 @@ TEST_P(unmarked_reader, keeps_its_slot_until_close) {
     const ebb_stream compute = s.stream();
     const ebb_stream late = s.stream();
     std::byte *own = s.alloc(k_unit_bytes);  // never a source: `late` is not behind their home
-    const session::saved first = s.save(compute, "first");
+    const session::saved first = s.prefetched(compute, "first");
     const session::saved second = s.save(compute, "second");
-    const ebb_reload_info claim = s.reload(first, compute);
 
     s.stand(late, s.gate());
     s.fault().refuse(call_kind::record_event, 2);  // the first marks where the memory is free
@@ -100,7 +99,6 @@ TEST_P(unmarked_reader, keeps_its_slot_until_close) {
     EXPECT_NE(std::string(ebb_last_error()).find("until the runtime is closed"), std::string::npos) << ebb_last_error();
     s.check(late, own, first);  // the copy was enqueued, and reads the slot once the gate opens
 
-    s.give_back(claim, compute);
     s.release(first);
     ebb_reload_info info{};
     info.struct_size = sizeof(info);

@@ -6,17 +6,24 @@
     print(ebb.torch.report())
 """
 
+import re as _re
+import warnings as _warnings
+
 import torch
 
-if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
-    raise ImportError(f"ebb.torch needs PyTorch 2.10 or newer, and this is {torch.__version__}")
+_found = _re.match(r"(\d+)\.(\d+)", str(torch.__version__))
+_version = (int(_found[1]), int(_found[2])) if _found else None
+if _version is not None and _version < (2, 9):
+    raise ImportError(f"ebb.torch needs PyTorch 2.9 or newer, and this is {torch.__version__}")
+if _version is None or _version > (2, 15):
+    _warnings.warn(f"ebb.torch was tested with PyTorch 2.9 to 2.15, and this is {torch.__version__}", stacklevel=2)
 
 from ebb.torch._attach import attach, detach  # noqa: E402
 from ebb.torch._checkpoint import checkpoint  # noqa: E402
 from ebb.torch._drop_in import OffloadActivations, get_act_offloading_ctx_manager  # noqa: E402
 from ebb.torch._offload import offload  # noqa: E402
 from ebb.torch._optimizer import offload_optimizer  # noqa: E402
-from ebb.torch._session import close, report, statistics, step  # noqa: E402
+from ebb.torch._process import close, report, statistics, step  # noqa: E402
 
 __all__ = [
     "OffloadActivations",

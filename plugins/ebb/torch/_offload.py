@@ -1,8 +1,30 @@
 """The context around a forward pass."""
 
+import functools
+import sys
+import warnings
+
 import torch
 
-from ebb.torch import _session
+from ebb.torch import _process, _settings
+
+_COMPILED = ("ebb.torch.offload() inside of compiled code breaks the graph, and what lies in it is not compiled: put it around "
+             "the compiled function, or attach() the model")
+# Traced code would call none of the hooks: the context is entered by the interpreter.
+_not_traced = torch.compiler.disable(reason=_COMPILED)
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=5)
+
+
+def _warn_inside_compiled_code() -> None:
+    frame = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_name == "compile_wrapper" and "_dynamo" in frame.f_code.co_filename:
+            _warn_once(f"ebb: {_COMPILED}")
+        frame = frame.f_back
 
 
 class offload:
@@ -22,38 +44,38 @@ class offload:
     context acts on the thread that entered it, as PyTorch's saved-tensor hooks do.
     """
 
+    @_not_traced
     def __init__(self, *, policy=None, device_memory=None, host_memory=None, verify=False, floor=None, model=None):
-        self._settings = _session.Settings(
-            policy=policy if policy is None or isinstance(policy, str) else tuple(policy.items()),
-            device_memory=device_memory,
-            host_memory=host_memory,
-            verify=bool(verify),
-            floor=floor,
-        )
+        self._settings = _settings.checked(policy=policy, device_memory=device_memory, host_memory=host_memory,
+                                           verify=verify, floor=floor)
+        if model is not None and not isinstance(model, torch.nn.Module):
+            raise TypeError(f"ebb: model is of type {type(model).__name__}: it is a module")
         self._model = model
         self._is_entered = False
 
+    @_not_traced
     def __enter__(self):
         if self._is_entered:
             raise RuntimeError("ebb: this offload() is entered already: make another one")
-        session = _session.of(self._settings)
+        _warn_inside_compiled_code()
+        return self.begin()
+
+    def begin(self):
+        """Enters it, also where a module's hook does so in code that is compiled behind it."""
+        session = _process.of(self._settings)
         # First what PyTorch may refuse: inside torch.func transforms, say.
         torch._C._autograd._push_saved_tensors_default_hooks(session.hooks.pack, session.hooks.unpack)
         try:
-            if session not in _session.stack():  # or it goes on with the pass that it is in
-                session.begin_forward(self._model)
-            _session.watch_modules()
+            _process.enter(session, self._model)
         except BaseException:
             torch._C._autograd._pop_saved_tensors_default_hooks()
             raise
-        _session.stack().append(session)
         self._is_entered = True
         return self
 
+    @_not_traced
     def __exit__(self, *raised):
         self._is_entered = False
-        session = _session.stack().pop()
         torch._C._autograd._pop_saved_tensors_default_hooks()
-        if session not in _session.stack():
-            session.hooks.reset()
+        _process.leave()
         return False

@@ -1,9 +1,14 @@
 """Optimizer state in host memory between steps."""
 
+import collections
+import weakref
+
 import torch
 
 from ebb import _library
-from ebb.torch import _session
+from ebb.torch import _process
+from ebb.torch._session import Session
+from ebb.torch._settings import Settings
 
 
 class OptimizerOffload:
@@ -12,9 +17,8 @@ class OptimizerOffload:
     def __init__(self, optimizer: torch.optim.Optimizer, host_memory: int | None, floor: int):
         # A runtime of its own: what is moved here has no order that a training step would be learned by. Compute goes on
         # behind the copies, so that the memory is free for the next forward pass.
-        self._session = _session.Session(
-            _session.Settings(policy="offload", host_memory=host_memory, floor=floor,
-                              more=(("source_bytes", _library.SOURCES_NONE),))
+        self.session = Session(
+            Settings(policy="offload", host_memory=host_memory, floor=floor, more=(("source_bytes", _library.SOURCES_NONE),))
         )
         self._optimizer = optimizer
         self._floor = floor
@@ -26,13 +30,15 @@ class OptimizerOffload:
             optimizer.register_state_dict_post_hook(self._own),
             optimizer.register_load_state_dict_pre_hook(lambda *_: self.bring_back()),
         ]
+        weakref.finalize(self, self.session.close)  # where nobody detached it
+        _process.close_with_the_rest(self)
 
     def bring_back(self) -> None:
         """All state is in its tensors again: for reading or changing it between steps."""
         away, self._away = self._away, {}
         with torch.enable_grad():  # in memory of its own: it will be held
             for tensor, packed in away.values():
-                tensor.data = self._session.hooks.unpack(packed)
+                tensor.data = self.session.hooks.unpack(packed)
 
     def _own(self, optimizer, state_dict):
         """What was handed out is the caller's: the next step empties the tensors of the optimizer."""
@@ -44,16 +50,19 @@ class OptimizerOffload:
 
     def move_away(self) -> None:
         """Its tensors are empty until bring_back(), which a step, state_dict() and load_state_dict() call."""
-        for state in self._optimizer.state.values():
-            for tensor in state.values():
-                if isinstance(tensor, torch.Tensor) and tensor.nbytes >= self._floor and id(tensor) not in self._away:
-                    packed = self._session.hooks.pack(tensor.detach())
-                    self._away[id(tensor)] = (tensor, packed)
-                    tensor.data = tensor.new_empty(0)
+        there = [tensor for state in self._optimizer.state.values() for tensor in state.values()
+                 if isinstance(tensor, torch.Tensor) and tensor.nbytes >= self._floor and id(tensor) not in self._away]
+        users = collections.Counter(_storage(tensor) for tensor in there)
+        for tensor in there:
+            # Of a storage that others live in nothing would be freed, and they would part from each other.
+            if users[_storage(tensor)] == 1:
+                packed = self.session.hooks.pack(tensor.detach())
+                self._away[id(tensor)] = (tensor, packed)
+                tensor.data = tensor.new_empty(0)
 
     def statistics(self) -> dict:
         """Counters by device, as of ebb.torch.statistics()."""
-        return self._session.statistics()
+        return self.session.statistics()
 
     def detach(self) -> None:
         """State stays on the device from now on."""
@@ -61,7 +70,12 @@ class OptimizerOffload:
         for handle in handles:
             handle.remove()
         self.bring_back()
-        self._session.close()
+        self.session.close()
+
+
+def _storage(tensor) -> int:
+    """What it shares with others that live in the same memory; tensors of parts are taken for such as share nothing."""
+    return tensor.untyped_storage()._cdata if type(tensor) is torch.Tensor else -id(tensor)
 
 
 def offload_optimizer(optimizer: torch.optim.Optimizer, *, host_memory: int | None = None,

@@ -1,44 +1,21 @@
 """What contexts with the same settings share: hooks, one runtime per device, steps; and what the hooks ask of Python."""
 
-import atexit
 import collections
 import contextlib
-import dataclasses
 import os
 import threading
 import warnings
 import weakref
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ebb import _library, _torch_hooks
-from ebb.torch import _graph, _parts, _staging
+from ebb.torch import _exchange, _graph, _parts, _staging
+from ebb.torch._agreement import Agreement
+from ebb.torch._settings import Settings
 
 _CPU, _CUDA = 1, 2  # of DLPack
 _DEFAULT_FLOOR_BYTES = 1 << 20
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    policy: str | tuple[tuple[str, str], ...] | None = None
-    device_memory: int | None = None
-    host_memory: int | None = None
-    verify: bool = False
-    floor: int | None = None
-    more: tuple[tuple[str, object], ...] = ()  # further fields of ebb_runtime_options, over those above
-
-    def options(self) -> dict:
-        """As ebb_runtime_options has them."""
-        given = {
-            "policy": self.policy if isinstance(self.policy, str) or self.policy is None
-            else ",".join(f"{pattern}={value}" for pattern, value in self.policy),
-            "device_budget_bytes": self.device_memory,
-            "host_bytes": self.host_memory,
-            "verify": _library.ON if self.verify else None,
-            "min_offload_bytes": self.floor,
-        }
-        return {name: value for name, value in given.items() if value is not None} | dict(self.more)
 
 
 class Session:
@@ -55,9 +32,12 @@ class Session:
         self._allocators: list[_torch_hooks.Allocator] = []
         self._passed_kinds: collections.Counter = collections.Counter()
         self._optimizer_seen = False
+        self._closed = False
+        self._agreements: dict[tuple[int, int], Agreement] = {}
         self.hooks = _torch_hooks.Hooks(
             tensor_type=torch.Tensor,
             parameter_type=torch.nn.Parameter,
+            table=_exchange.table(),
             other=self,
             current_graph_task=torch._C._current_graph_task_id,
             grad_enabled=torch.is_grad_enabled,
@@ -78,8 +58,9 @@ class Session:
     def end_step(self) -> None:
         self._optimizer_seen = True
         self.hooks.end_step()
-        for runtime in self._runtimes.values():
+        for place, runtime in list(self._runtimes.items()):
             runtime.step()
+            self._agreements[place].look(runtime)
 
     @contextlib.contextmanager
     def recomputing(self, size_bytes: int):
@@ -96,6 +77,8 @@ class Session:
     # ----------------------------------------------------------------------------------------------- devices --
 
     def _add_place(self, device: torch.device) -> bool:
+        if self._closed:
+            return False
         if device.type == "cpu":
             place, options = (_CPU, 0), {"device": "host"}
         elif device.type == "cuda":
@@ -107,12 +90,14 @@ class Session:
                 warnings.warn(f"ebb: tensors on {device.type} stay where they are: Ebb moves those on cpu and cuda",
                               stacklevel=2)
             return False
+        options["host_processes"] = _processes_of_this_host()
         with self._lock:  # several threads may come to a device at once
             if place not in self._runtimes:
                 runtime = _library.Runtime(**(options | self._settings.options()))
                 runtime.step()
                 self.hooks.add_place(*place, runtime.address, place[0] == _CPU, self._settings.verify)
                 self._runtimes[place] = runtime
+                self._agreements[place] = Agreement(f"{self._settings}/{place[0]}")
         return True
 
     def _lend(self, memory) -> int:
@@ -186,8 +171,9 @@ class Session:
         return {_device_name(place): runtime.statistics() for place, runtime in self._runtimes.items()}
 
     def report(self) -> str:
-        parts = [f"{_device_name(place)}\n{runtime.report()}" for place, runtime in self._runtimes.items()]
         held = self.hooks.held_elsewhere()
+        parts = [f"{_device_name(place)}\n{runtime.report()}{self._of_place(place, runtime)}"
+                 for place, runtime in self._runtimes.items()]
         if held:
             parts.append("copied, not freed (somebody else held them; kept since):\n" + "".join(
                 f"  {name}: {count} times, {size_bytes / 2**20:.1f} MiB\n" for name, count, size_bytes in held))
@@ -196,7 +182,16 @@ class Session:
         parts.append(f"saved tensors: {self.hooks.moved_count} given to Ebb, {self.hooks.passed_count} passed through\n")
         return "\n".join(parts)
 
+    def _of_place(self, place, runtime) -> str:
+        """What the runtime does not know of itself."""
+        numbers = runtime.statistics()
+        freed_bytes = numbers["given_up_bytes"] - self.hooks.held_bytes(*place)
+        text = f"copied to the host: {_mib(numbers['d2h_bytes'])}, of that really freed: {_mib(freed_bytes)}\n"
+        return text + self._agreements[place].report()
+
     def close(self) -> None:
+        with self._lock:
+            self._closed = True
         runtimes, self._runtimes = self._runtimes, {}
         over = self.hooks.forget_places()
         for runtime in runtimes.values():
@@ -211,86 +206,18 @@ class Session:
         self._runtimes = {}
 
 
+_outliving: list[_library.Runtime] = []  # closed while PyTorch had memory of theirs: it may have it still
+
+
+def _processes_of_this_host() -> int:
+    """As torchrun says it."""
+    said = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return int(said) if said.isdecimal() and int(said) > 0 else 1
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:.1f} MiB"
+
+
 def _device_name(place: tuple[int, int]) -> str:
     return "cpu" if place[0] == _CPU else f"cuda:{place[1]}"
-
-
-# ---------------------------------------------------------------------------------------------- of the process --
-
-_lock = threading.Lock()
-_sessions: dict[Settings, Session] = {}
-_outliving: list[_library.Runtime] = []  # closed while PyTorch had memory of theirs: it may have it still
-_module_hooks: list = []
-_active = threading.local()
-
-
-def stack() -> list[Session]:
-    """Of the contexts that the calling thread is in."""
-    if not hasattr(_active, "stack"):
-        _active.stack = []
-    return _active.stack
-
-
-# Compiled code has no modules: what is compiled here is nothing, and breaks no graph.
-def _enter_module(module, args):
-    if not torch.compiler.is_compiling() and (inside := stack()):
-        inside[-1].hooks.enter(module, args)
-
-
-def _leave_module(module, args, output):
-    if not torch.compiler.is_compiling() and (inside := stack()):
-        inside[-1].hooks.leave(module, args, output)
-
-
-def watch_modules() -> None:
-    """Until close(): code that was compiled with the hooks of one context would be compiled again for those of the next."""
-    with _lock:
-        if not _module_hooks:
-            _module_hooks.append(torch.nn.modules.module.register_module_forward_pre_hook(_enter_module))
-            _module_hooks.append(
-                torch.nn.modules.module.register_module_forward_hook(_leave_module, always_call=True))
-
-
-def of(settings: Settings) -> Session:
-    with _lock:
-        if settings not in _sessions:
-            _sessions[settings] = Session(settings)
-        return _sessions[settings]
-
-
-def step() -> None:
-    """Ends a step where no optimizer of PyTorch does: a training step is one update of the parameters."""
-    for session in list(_sessions.values()):
-        session.end_step()
-
-
-def statistics() -> dict:
-    """Counters by device, of the first settings used: names and units as in ebb_statistics (ebb/ebb.h)."""
-    for session in list(_sessions.values()):
-        return session.statistics()
-    return {}
-
-
-def report() -> str:
-    """What was moved, by name, and how much of it was hidden."""
-    return "\n".join(session.report() for session in list(_sessions.values()))
-
-
-def close() -> None:
-    """Ends all runtimes. Tensors that were saved and not taken back are lost; contexts may be entered afterwards."""
-    with _lock:
-        while _module_hooks:
-            _module_hooks.pop().remove()
-        for session in _sessions.values():
-            session.close()
-        _sessions.clear()
-
-
-def _lose_all() -> None:
-    for session in _sessions.values():
-        session.lose()
-
-
-atexit.register(close)
-os.register_at_fork(after_in_child=_lose_all)
-register_optimizer_step_post_hook(lambda optimizer, args, kwargs: step())

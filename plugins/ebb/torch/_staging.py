@@ -21,6 +21,9 @@ class CudaMemory:
         torch.cuda.caching_allocator_delete(address)
 
     def available(self) -> int:
-        free_bytes, _ = torch.cuda.mem_get_info(self._device)
-        cached = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
-        return free_bytes + cached
+        """What is free, or the allocator's own limit (set_per_process_memory_fraction) if that leaves less."""
+        free_bytes, total_bytes = torch.cuda.mem_get_info(self._device)
+        allocated = torch.cuda.memory_allocated(self._device)
+        cached = torch.cuda.memory_reserved(self._device) - allocated
+        limit_bytes = int(torch.cuda.get_per_process_memory_fraction(self._device) * total_bytes)
+        return max(0, min(free_bytes + cached, limit_bytes - allocated))

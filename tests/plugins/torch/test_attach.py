@@ -1,5 +1,10 @@
 """A model that is attached computes what it did, under its own names, and is given back as it was."""
 
+import copy
+import pickle
+import threading
+import warnings
+
 import pytest
 import torch
 from models import MODELS, Decoder
@@ -78,3 +83,135 @@ def test_a_forward_that_raises_leaves_the_context():
         moved = ebb.torch.statistics()["cpu"]["offload_calls"]
         x.exp().sum().backward()
         assert ebb.torch.statistics()["cpu"]["offload_calls"] == moved
+
+
+def gradients(model, x):
+    model.zero_grad()
+    model(x).square().sum().backward()
+    return [p.grad.clone() for p in model.parameters()]
+
+
+def mlp():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 64))
+
+
+REMAT = {"0": "remat", "*": "offload"}
+
+
+def test_a_deep_copy_has_weights_and_names_of_its_own():
+    model, x = mlp(), torch.randn(64, 64)
+    ebb.torch.attach(model, policy=REMAT, floor=FLOOR_BYTES)
+    copied = copy.deepcopy(model)
+    plain = mlp()
+    with torch.no_grad():
+        for p, q in zip(copied.parameters(), plain.parameters(), strict=True):
+            p.mul_(2)
+            q.mul_(2)
+    for one, other in zip(gradients(copied, x), gradients(plain, x), strict=True):
+        assert torch.equal(one, other)
+    assert ebb.torch.statistics()["cpu"]["offload_calls"] > 0
+    assert "Sequential" not in ebb.torch.report()
+    ebb.torch.detach(copied)
+    assert "forward" not in copied[0].__dict__ and not copied._forward_pre_hooks
+    assert "forward" in model[0].__dict__ and model._forward_pre_hooks, "the model itself stays attached"
+
+
+def test_a_pickled_one_is_not_attached():
+    model, x = mlp(), torch.randn(64, 64)
+    ebb.torch.attach(model, policy=REMAT, floor=FLOOR_BYTES)
+    loaded = pickle.loads(pickle.dumps(model))
+    for one, other in zip(gradients(loaded, x), gradients(mlp(), x), strict=True):
+        assert torch.equal(one, other)
+    assert ebb.torch.statistics() == {}
+    ebb.torch.attach(loaded, policy="offload", floor=FLOOR_BYTES)
+    gradients(loaded, x)
+    assert ebb.torch.statistics()["cpu"]["offload_calls"] > 0
+
+
+def test_an_interrupt_leaves_no_context_behind_for_good():
+    class Interrupted(torch.nn.Module):
+        on = True
+
+        def forward(self, x):
+            if self.on:
+                raise KeyboardInterrupt
+            return x.exp()
+
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), Interrupted())
+    ebb.torch.attach(model, floor=FLOOR_BYTES, policy="offload")
+    with pytest.raises(KeyboardInterrupt):
+        model(torch.randn(64, 64))
+    model[1].on = False
+    model(torch.randn(64, 64)).sum().backward()
+    moved = ebb.torch.statistics()["cpu"]["offload_calls"]
+    torch.randn(64, 64, requires_grad=True).exp().sum().backward()
+    assert ebb.torch.statistics()["cpu"]["offload_calls"] == moved
+
+
+def test_a_model_that_calls_itself():
+    class Twice(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up = torch.nn.Linear(64, 64)
+
+        def forward(self, x, again=True):
+            return self(self.up(x).tanh(), again=False) if again else self.up(x).exp()
+
+    x = torch.randn(64, 64)
+    torch.manual_seed(0)
+    model = Twice()
+    expected = gradients(model, x)
+    ebb.torch.attach(model, floor=FLOOR_BYTES, policy="offload")
+    for one, other in zip(expected, gradients(model, x), strict=True):
+        assert torch.equal(one, other)
+    moved = ebb.torch.statistics()["cpu"]["offload_calls"]
+    torch.randn(64, 64, requires_grad=True).exp().sum().backward()
+    assert ebb.torch.statistics()["cpu"]["offload_calls"] == moved
+
+
+def test_threads_have_passes_of_their_own():
+    model, x = mlp(), torch.randn(64, 64)
+    expected = [p for p in torch.autograd.grad(model(x).square().sum(), list(model.parameters()))]
+    ebb.torch.attach(model, floor=FLOOR_BYTES, policy="offload", device_memory=1 << 16)
+    wrong = []
+
+    def train():
+        for _ in range(50):
+            found = torch.autograd.grad(model(x).square().sum(), list(model.parameters()))
+            if not all(torch.equal(one, other) for one, other in zip(expected, found, strict=True)):
+                wrong.append("another gradient")
+
+    threads = [threading.Thread(target=train) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize("policy", ["offload", {"blocks.*": "remat", "*": "offload"}])
+def test_compiled_after_it_was_attached(policy):
+    def make():
+        torch._dynamo.reset()
+        return torch.compile(Decoder(), backend="aot_eager")
+
+    def make_attached():
+        torch._dynamo.reset()
+        return torch.compile(attached(Decoder, policy=policy)(), backend="aot_eager")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        assert same(train(make, MODELS["decoder"][1]), train(make_attached, MODELS["decoder"][1]))
+    assert ebb.torch.statistics()["cpu"]["offloaded_count"] > 0
+
+
+def test_what_is_no_module_and_what_is_no_option():
+    with pytest.raises(TypeError, match="model is of type dict"):
+        ebb.torch.attach({})
+    model = mlp()
+    with pytest.raises(ebb.EbbError, match="offlaod"):
+        ebb.torch.attach(model, policy={"*": "offlaod"})
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        ebb.torch.attach(model, flor=1)
+    assert not model._forward_pre_hooks

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import threading
+import time
 
 import pytest
 import torch
@@ -261,3 +262,65 @@ def test_a_state_dict_stays_whole():
     optimizer.step()
     assert state[0]["exp_avg"].shape == (64, 64)
     handle.detach()
+
+
+class GivesWhatItSaved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.exp())
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.saved_tensors[0]
+
+
+def test_a_gradient_that_is_a_slot_does_not_change_what_comes_after():
+    """With retain_graph the slot is asked for again, while the gradient in it was added to."""
+    x = torch.randn(64, 64, requires_grad=True)
+    expected = x.detach().exp()
+    with offload(device_memory=1 << 17):
+        y = GivesWhatItSaved.apply(x).sum()
+        more = [torch.randn(64, 64, requires_grad=True).exp() for _ in range(8)]
+    for times in (1, 2, 3):
+        y.backward(retain_graph=True)
+        assert torch.equal(x.grad, expected if times == 1 else sum([expected] * times))
+    del more
+
+
+def test_close_while_others_train():
+    """Their passes go on, with Ebb or without."""
+    over = threading.Event()
+    wrong = []
+
+    def train():
+        model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64))
+        x = torch.randn(64, 64)
+        model(x).square().sum().backward()
+        expected = model[0].weight.grad.clone()
+        try:
+            while not over.is_set():
+                model.zero_grad()
+                with offload():
+                    loss = model(x).square().sum()
+                try:
+                    loss.backward()
+                except RuntimeError as why:
+                    if "its runtime was closed" not in str(why):
+                        raise
+                    continue
+                if not torch.equal(model[0].weight.grad, expected):
+                    wrong.append("another gradient")
+        except BaseException as why:
+            wrong.append(repr(why))
+
+    threads = [threading.Thread(target=train) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(200):
+        time.sleep(0.002)
+        ebb.torch.close()
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong

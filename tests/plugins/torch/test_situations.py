@@ -1,6 +1,8 @@
 """What else programs do around and inside a forward pass."""
 
 import functools
+import threading
+import warnings
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from training import FLOOR_BYTES, plain, same, train
 
 import ebb.torch
+from ebb.torch import _offload
 
 offload = functools.partial(ebb.torch.offload, policy="offload", floor=FLOOR_BYTES, device_memory=1 << 18)
 
@@ -216,3 +219,78 @@ def test_a_subclass_that_cannot_be_taken_apart_passes_through():
     y.backward()
     assert torch.equal(x.grad, 2 * x.detach())
     assert "Opaque: 2 passed through" in ebb.torch.report()
+
+
+def with_context_inside(x, model):
+    with offload():
+        return model(x).square().mean()
+
+
+def compiled_and_not(run):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 64))
+    x = torch.randn(64, 64)
+    gradients = []
+    for step in (with_context_inside, run):
+        model.zero_grad()
+        for _ in range(3):
+            step(x, model).backward()
+        gradients.append([p.grad.clone() for p in model.parameters()])
+    return all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
+
+
+def test_inside_compiled_code_it_is_right_and_said_once():
+    _offload._warn_once.cache_clear()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert compiled_and_not(torch.compile(with_context_inside, backend="aot_eager"))
+    ours = [str(one.message) for one in said if "ebb" in str(one.message)]
+    assert len(ours) == 1 and "inside of compiled code breaks the graph" in ours[0]
+    assert not [one for one in said if "Dynamo does not know how to trace" in str(one.message)]
+
+
+def test_fullgraph_is_refused_with_a_line_of_ours():
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="put it around the compiled function"):
+        compiled_and_not(torch.compile(with_context_inside, backend="aot_eager", fullgraph=True))
+
+
+def test_compiled_autograd():
+    def run(x, model):
+        class Loss:
+            def backward(self):
+                loss = with_context_inside(x, model)
+                with torch._dynamo.config.patch(compiled_autograd=True):
+                    torch.compile(lambda: loss.backward(), backend="eager")()
+
+        return Loss()
+
+    assert compiled_and_not(run)
+
+
+def test_what_other_hooks_take_is_counted():
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh())
+    x = torch.randn(64, 64, requires_grad=True)
+    with offload():
+        with torch.autograd.graph.save_on_cpu():
+            y = model(x)
+        z = checkpoint(model, y, use_reentrant=False).sum()
+    z.backward()
+    report = ebb.torch.report()
+    assert "passed through: 3 forward passes of modules inside other saved-tensor hooks (save_on_cpu" in report
+    assert "passed through: 3 forward passes of modules inside other saved-tensor hooks (_checkpoint_hook" in report
+
+
+def test_other_threads_are_counted():
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh())
+
+    def replica():
+        model(torch.randn(64, 64)).sum().backward()
+
+    replica()
+    assert "in no context" not in ebb.torch.report()
+    with offload():
+        thread = threading.Thread(target=replica)
+        thread.start()
+        thread.join()
+    assert "passed through: 3 forward passes of modules in threads that are in no context" in ebb.torch.report()

@@ -9,7 +9,8 @@ from training import FLOOR_BYTES, same, train
 
 import ebb.torch
 from ebb import _torch_hooks
-from ebb.torch import _session
+from ebb.torch import _process, _staging
+from ebb.torch._settings import Settings
 
 
 class TensorMemory:
@@ -37,7 +38,7 @@ class TensorMemory:
 def train_with(memory, model="decoder", steps=6):
     allocator = _torch_hooks.Allocator(memory)
     more = (("allocator", allocator.address),)
-    settings = _session.Settings(policy="offload", device_memory=1 << 18, floor=FLOOR_BYTES, more=more)
+    settings = Settings(policy="offload", device_memory=1 << 18, floor=FLOOR_BYTES, more=more)
 
     class Context(ebb.torch.offload):
         def __init__(self):
@@ -45,7 +46,7 @@ def train_with(memory, model="decoder", steps=6):
             self._settings = settings
 
     seen = train(*MODELS[model], Context, steps=steps)
-    numbers = _session.of(settings).statistics()["cpu"]
+    numbers = _process.of(settings).statistics()["cpu"]
     ebb.torch.close()
     return seen, numbers
 
@@ -77,3 +78,12 @@ def test_one_that_fails_is_gone_on_without():
     seen, numbers = train_with(memory)
     assert same(train(*MODELS["decoder"], steps=6), seen)
     assert numbers["no_slot_count"] > 0
+
+
+@pytest.mark.parametrize(("fraction", "available"), [(1.0, 50 + 10), (0.5, 50 - 30), (0.1, 0)])
+def test_what_is_available_is_what_the_allocator_may_take(monkeypatch, fraction, available):
+    """Of 100 bytes 30 are allocated, 10 cached, 10 somebody else's."""
+    for name, value in {"mem_get_info": (50, 100), "memory_allocated": 30, "memory_reserved": 40,
+                        "get_per_process_memory_fraction": fraction}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    assert _staging.CudaMemory(0).available() == available

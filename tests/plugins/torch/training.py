@@ -8,14 +8,15 @@ FLOOR_BYTES = 4096  # so that tensors of small models move
 
 
 class Settings:
-    """How a run computes: the type of the parameters, or autocast over float32."""
+    """How a run computes: the type of the parameters, or autocast over float32; and where."""
 
-    def __init__(self, dtype=torch.float32, autocast=False):
+    def __init__(self, dtype=torch.float32, autocast=False, device="cpu"):
         self.dtype = dtype
         self.autocast = autocast
+        self.device = device
 
     def cast(self, argument):
-        return argument.to(self.dtype) if argument.is_floating_point() else argument
+        return argument.to(self.device, self.dtype if argument.is_floating_point() else argument.dtype)
 
 
 def train(model_of, batch_of, context=contextlib.nullcontext, settings=None, steps=4, forward_backward=None):
@@ -23,12 +24,12 @@ def train(model_of, batch_of, context=contextlib.nullcontext, settings=None, ste
     settings = settings or Settings()
     forward_backward = forward_backward or plain
     torch.manual_seed(7)
-    model = model_of().to(settings.dtype)
+    model = model_of().to(settings.device, settings.dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
     seen = []
     for _ in range(steps):
         batch = [settings.cast(argument) for argument in batch_of()]
-        autocast = torch.autocast("cpu", torch.bfloat16) if settings.autocast else contextlib.nullcontext()
+        autocast = torch.autocast(settings.device, torch.bfloat16) if settings.autocast else contextlib.nullcontext()
         with autocast:
             loss = forward_backward(model, batch, context)
         seen.append((loss, [None if p.grad is None else p.grad.clone() for p in model.parameters()]))

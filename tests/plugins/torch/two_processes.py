@@ -17,6 +17,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from training import FLOOR_BYTES, same
 
 import ebb.torch
+from ebb.torch import _process
+from ebb.torch._settings import Settings
 
 
 def wrapped(kind):
@@ -35,10 +37,11 @@ def wrapped(kind):
     return model
 
 
-def train(kind, context):
+def train(kind, context, state=lambda optimizer: None):
     torch.manual_seed(5)
     model = wrapped(kind)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
+    handle = state(optimizer)
     torch.manual_seed(10 + dist.get_rank())
     seen = []
     for _ in range(4):
@@ -50,15 +53,46 @@ def train(kind, context):
         seen.append((loss.detach(), gradients))
         optimizer.step()
         optimizer.zero_grad()
+    if handle is not None:
+        assert handle.statistics()["cpu"]["h2d_bytes"] > 0
+        handle.detach()
     return seen
+
+
+def agree_on_a_plan():
+    """Budgets that differ: all follow the plan of the smallest one."""
+    told = Settings.options
+    budget_bytes = 1 << 28 if dist.get_rank() == 0 else 3 << 19  # as if each had found its own
+    Settings.options = lambda self: {**told(self), "device_budget_bytes": budget_bytes}
+    torch.manual_seed(5)
+    model = wrapped("ddp")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    for _ in range(60):  # of all processes alike: gradients are summed up
+        with ebb.torch.offload(floor=FLOOR_BYTES):
+            loss = model(torch.randint(0, 97, (8, 32))).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert "all processes follow the plan of process 1" in ebb.torch.report(), ebb.torch.report()
+    (session,) = _process._sessions.values()
+    (runtime,) = session._runtimes.values()
+    plans = [None] * dist.get_world_size()
+    dist.all_gather_object(plans, runtime.plan())
+    assert plans[0] == plans[1]
+    assert "offload" in plans[0], "it is not that of a budget in which all fits"
 
 
 def main():
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     kind = sys.argv[1]
+    if kind == "plan":
+        agree_on_a_plan()
+        dist.destroy_process_group()
+        return
     context = functools.partial(ebb.torch.offload, policy="offload", floor=FLOOR_BYTES, device_memory=1 << 18)
-    assert same(train(kind, contextlib.nullcontext), train(kind, context))
+    state = functools.partial(ebb.torch.offload_optimizer, floor=FLOOR_BYTES)
+    assert same(train(kind, contextlib.nullcontext), train(kind, context, state))
     numbers = ebb.torch.statistics()["cpu"]
     assert numbers["offloaded_count"] > 0
     assert numbers["reloads_prefetched"] > 0

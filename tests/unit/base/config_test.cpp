@@ -101,6 +101,7 @@ TEST(config, every_option_is_read_from_its_variable) {
                  "EBB_SAMPLE_EVERY=1",
                  "EBB_VERIFY=on",
                  "EBB_LOG_LEVEL=debug",
+                 "EBB_HOST_PROCESSES=4",
                  "EBB_HOST_DEVICE_BYTES=512M",
                  "EBB_HOST_D2H_BYTES_PER_SECOND=12GB/s",
                  "EBB_HOST_H2D_BYTES_PER_SECOND=1.5GB/s",
@@ -128,6 +129,7 @@ TEST(config, every_option_is_read_from_its_variable) {
     EXPECT_EQ(c.sample_every, 1U);
     EXPECT_TRUE(c.verify);
     EXPECT_EQ(c.log_level, log_level::debug);
+    EXPECT_EQ(c.host_processes, 4U);
     EXPECT_EQ(c.record, "step.json");
     EXPECT_TRUE(c.calibrate);
     EXPECT_TRUE(c.nvtx);

@@ -204,6 +204,23 @@ TEST_F(reload_into_own_memory, works_where_there_is_no_slot) {
     reload_and_return(a, b);
 }
 
+// Who holds a claim may write to its slot, as a gradient that is added up; what was offloaded is in the pinned block.
+TEST_F(reload_into_own_memory, is_what_was_offloaded_also_where_a_claim_was_written_to) {
+    options_.source_bytes = k_none_bytes;
+    open();
+    buffer &b = make_buffer();
+    const ebb_activation a = offload(b);
+    const ebb_reload_info claimed = reload(a);
+    EBB_ASSERT_OK(ebb_host_launch(
+        runtime_, compute_, [](void *data) { std::memset(data, 0xEE, k_size); }, claimed.data));
+    void *own = nullptr;
+    EBB_ASSERT_OK(ebb_host_alloc(runtime_, k_size, &own));
+    EBB_ASSERT_OK(ebb_reload_into(runtime_, a, own, k_size, compute_));
+    expect_bytes(own, b);
+    EBB_EXPECT_OK(ebb_return(runtime_, claimed.claim, compute_));
+    reload_and_return(a, b);
+}
+
 // ---------------------------------------------------------------------------------------------- storage keys --
 
 class storage_keys : public capi_test {

@@ -79,8 +79,8 @@ TEST_F(create, malformed_fields_are_named) {
     expect_refused("options->verify");
     options_.log_level = 9;
     expect_refused("log_level");
-    options_.reserved = 1;
-    expect_refused("options->reserved");
+    options_.host_processes = 1 << 20;
+    expect_refused("host_processes");
     options_.host_device_bytes = uint64_t{1} << 50;
     expect_refused("host_device_bytes", EBB_OUT_OF_HOST_MEMORY);
     options_.prefetch_bytes = EBB_PREFETCH_LAYER - 1;

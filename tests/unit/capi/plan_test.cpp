@@ -88,6 +88,81 @@ TEST_F(plans, a_plan_is_made_once_times_are_measured_and_is_followed) {
     EXPECT_EQ(after.offloaded_count - before.offloaded_count, 8 - kept);
 }
 
+// Who computes on the thread itself has no stream whose events tell the time.
+TEST_F(plans, a_plan_is_made_also_for_what_the_calling_thread_computes) {
+    const ebb_stream thread = EBB_STREAM_CALLING_THREAD;
+    host_options_.d2h_bytes_per_second = uint64_t{64} << 20U;  // a copy takes a millisecond, and is waited for
+    open();
+    std::string text;
+    ebb_status found = EBB_WRONG_STATE;
+    for (int step = 0; step < 100 && found == EBB_WRONG_STATE; ++step) {
+        EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+        std::vector<ebb_activation> saved;
+        std::vector<buffer *> from;
+        for (int l = 0; l < 8; ++l) {
+            from.push_back(&make_buffer());
+            ebb_offload_args args = args_for(*from.back(), "layer");
+            args.producers = &thread;
+            saved.push_back(offload(args));
+            EBB_ASSERT_OK(ebb_wait_room(runtime_));
+        }
+        for (size_t l = saved.size(); l-- > 0;) {
+            const ebb_reload_info info = reload(saved[l], thread);
+            EBB_ASSERT_OK(ebb_wait(runtime_, saved[l]));
+            EXPECT_TRUE(has_pattern(info.data, k_size, from[l]->seed));
+            EBB_EXPECT_OK(ebb_return(runtime_, info.claim, thread));
+            EBB_EXPECT_OK(ebb_release(runtime_, saved[l]));
+        }
+        found = ebb_plan_export(runtime_, collect, &text);  // not before the events of three steps were seen to be over
+    }
+    EBB_EXPECT_STATUS(found, EBB_OK);
+    EXPECT_GT(stats().exposed_ns, 0U) << "the thread stood still";
+}
+
+// A tensor that two operations save: the second save shares the copy of the first, and its memory is free only if both
+// go.
+TEST_F(plans, a_save_that_shares_a_copy_goes_where_the_copy_goes_and_is_in_the_plan) {
+    options_.device_budget_bytes = 4 * k_size;
+    open();
+    std::string text;
+    int planned_steps = 0;
+    for (int step = 0; step < 100 && planned_steps < 3; ++step) {
+        EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+        std::vector<ebb_activation> saved;
+        std::vector<buffer *> from;
+        int apart = 0;
+        for (uint64_t l = 0; l < 8; ++l) {
+            from.push_back(&make_buffer());
+            ebb_offload_args args = args_for(*from.back(), "whole");
+            args.storage_id = 100 * (static_cast<uint64_t>(step) + 1) + l;
+            saved.push_back(offload(args));
+            const ebb_placement whole = info_.placement;
+            args.name = "part";
+            args.deleter = nullptr;
+            args.size_bytes = k_size / 2;
+            saved.push_back(offload(args));
+            apart += info_.placement == whole ? 0 : 1;
+        }
+        while (!saved.empty()) {
+            for (int save = 0; save < 2; ++save) {
+                const ebb_reload_info info = reload(saved.back());
+                EBB_EXPECT_OK(ebb_return(runtime_, info.claim, compute_));
+                EBB_EXPECT_OK(ebb_release(runtime_, saved.back()));
+                saved.pop_back();
+            }
+        }
+        EBB_ASSERT_OK(ebb_host_stream_synchronize(runtime_, compute_));  // times are read once they are there
+        text.clear();
+        if (ebb_plan_export(runtime_, collect, &text) == EBB_OK) {
+            ++planned_steps;
+            EXPECT_EQ(apart, 0) << "in step " << step;
+            EXPECT_EQ(json::parse(text)["tensors"].size(), 16U) << text;
+            EBB_EXPECT_OK(ebb_plan_import(runtime_, text.data(), text.size()));
+        }
+    }
+    EXPECT_EQ(planned_steps, 3);
+}
+
 TEST_F(plans, a_plan_is_imported_and_followed_from_the_next_step_on) {
     open();
     EBB_EXPECT_REFUSED(ebb_plan_import(runtime_, "{}", 2), EBB_WRONG_STATE, "no step is recorded");

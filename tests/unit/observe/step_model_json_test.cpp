@@ -205,6 +205,38 @@ TEST(plan_json, a_plan_for_another_step_is_refused) {
     EXPECT_EQ(plan_failure(bad, m), "p.json: /tensors/0/3 is \"disk\"; allowed: \"keep\", \"offload\", \"recompute\"");
 }
 
+// Which saves share the bytes of others differs between runs of one step: here the second and third of three do, there
+// none does.
+TEST(plan_json, is_for_runs_that_share_other_copies) {
+    step_model three = example();
+    three.tensors.resize(1);
+    three.tensors[0].can_keep = three.tensors[0].can_offload = true;
+    three.tensors.assign(3, three.tensors[0]);
+    step_model one = three;
+    one.tensors.resize(1);
+    const std::vector<uint32_t> two_views{k_no_index, 0, 0};
+    plan p;
+    p.placement.assign(3, tensor_placement::offload);
+    const std::string with_views = plan_to_json(p, three, two_views);
+    EXPECT_THAT(with_views, HasSubstr("\"offload\",\"view\"]]"));
+    for (const auto &[text, model, view_of] :
+         {std::tuple(with_views, three, two_views), std::tuple(with_views, three, std::vector<uint32_t>()),
+          std::tuple(with_views, one, std::vector<uint32_t>()), std::tuple(plan_to_json(p, three), three, two_views)}) {
+        const result<plan> read = plan_from_json(text, model, "p", view_of);
+        ASSERT_TRUE(read.ok()) << read.why().text();
+        EXPECT_EQ(read.value().placement, std::vector(model.tensors.size(), tensor_placement::offload));
+    }
+    p.placement.resize(1);
+    const result<plan> bodies = plan_from_json(plan_to_json(p, one), three, "p", two_views);
+    ASSERT_TRUE(bodies.ok()) << bodies.why().text();
+    EXPECT_EQ(bodies.value().placement[0], tensor_placement::offload);
+    p.placement.assign(2, tensor_placement::offload);
+    step_model two = three;
+    two.tensors.resize(2);
+    EXPECT_THAT(plan_failure(json::parse(plan_to_json(p, two)), three), HasSubstr("has no placement for"));
+    EXPECT_THAT(plan_failure(json::parse(plan_to_json(p, two)), one), HasSubstr("of which the step has only 1"));
+}
+
 TEST(plan_json, equal_names_are_told_apart_by_their_order) {
     step_model m = example();
     m.tensors.push_back(m.tensors[1]);
