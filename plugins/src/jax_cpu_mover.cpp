@@ -17,7 +17,9 @@ public:
     bool has_streams() const override { return false; }
 
     failure open(ebb_runtime_options options, std::int32_t, place &made) override {
-        options.device = "host";
+        if (options.device == nullptr) {
+            options.device = "host";
+        }
         // The order of calls differs from run to run, so that a prefetch would often be of the wrong one; and the copy
         // that Ebb borrows is for nothing but to be moved.
         options.prefetch_bytes = EBB_PREFETCH_NONE;

@@ -113,18 +113,19 @@ std::uint64_t groups::add(std::shared_ptr<group> made) {
     return handle;
 }
 
-std::shared_ptr<group> groups::find(std::uint64_t handle, const std::string &title, std::string &why) {
+std::shared_ptr<group> groups::find(std::uint64_t handle) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = live_.find(handle);
-    if (found != live_.end()) {
-        return found->second;
-    }
+    return found == live_.end() ? nullptr : found->second;
+}
+
+const char *groups::why_gone(std::uint64_t handle) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
     const auto ended = std::find_if(ended_.begin(), ended_.end(), [&](const auto &one) { return one.first == handle; });
-    why = "ebb.jax: what " + title + " offloaded is gone: ";
-    why += ended != ended_.end()    ? ended->second
-           : handle <= last_handle_ ? "it ended long ago"
-                                    : "this process never offloaded it";
-    return nullptr;
+    if (ended != ended_.end()) {
+        return ended->second;
+    }
+    return handle <= last_handle_ ? "it ended long ago" : "this process never offloaded it";
 }
 
 void groups::reloaded(std::uint64_t handle, std::int64_t run) {

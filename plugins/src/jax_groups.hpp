@@ -61,7 +61,6 @@ struct part {
 struct group {
     std::shared_ptr<place> home;
     site_key site;
-    std::string title;   // for errors
     std::string layout;  // how its shards lie, so that a reload under another sharding is refused
     std::vector<part> parts;
     std::uint64_t size_bytes = 0;
@@ -93,8 +92,9 @@ public:
     // To be called before the parts of a run's first group are offloaded. True: nothing is live on the device.
     bool begin_run(place &home, const site_key &site, std::int64_t run);
 
-    // Null with the reason in `why`.
-    std::shared_ptr<group> find(std::uint64_t handle, const std::string &title, std::string &why);
+    // Null where it is gone.
+    std::shared_ptr<group> find(std::uint64_t handle) const;
+    const char *why_gone(std::uint64_t handle) const;
     void reloaded(std::uint64_t handle, std::int64_t run);
 
     void end_one(std::uint64_t handle, const char *why);

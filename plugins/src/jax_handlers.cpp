@@ -140,7 +140,7 @@ struct call {
     std::int64_t run = 0;
     std::int32_t ordinal = 0;
     std::vector<std::string> names;
-    std::string scope, title;
+    std::string scope;
     std::shared_ptr<place> home;
 
     call(const xla::call_frame &frame, mover &mover_of_platform) : view{frame}, with(mover_of_platform) {}
@@ -167,15 +167,19 @@ struct call {
         }
         scope = view.text("scope");
         names = lines(view.text("names"));
-        title = scope;
-        const char *separator = ": ";
-        for (const std::string &name : names) {
-            title += separator + name;
-            separator = ", ";
-        }
         return find_place(with, ordinal, stays(), home);
     }
 
+    // For errors.
+    std::string title() const {
+        std::string text = scope;
+        const char *separator = ": ";
+        for (const std::string &name : names) {
+            text += separator + name;
+            separator = ", ";
+        }
+        return text;
+    }
     bool stays() const { return view.number("stays") != 0; }
     site_key site() const {
         return {view.number("site"), home.get(), ordinal, static_cast<std::uint64_t>(view.number("reloads"))};
@@ -233,7 +237,6 @@ failure offload(call &now) {
     auto made = std::make_shared<group>();
     made->home = now.home;
     made->site = now.site();
-    made->title = now.title;
     made->layout = now.view.text("layout");
     made->run = now.run;
     made->stays = now.stays();
@@ -247,24 +250,26 @@ failure offload(call &now) {
 failure check_reload(const call &now, const group &what) {
     const frame_view &view = now.view;
     const std::string_view unlike = what.home != now.home || what.site.ordinal != now.ordinal ? "on another device"
-                                    : what.parts.size() != static_cast<std::size_t>(view.frame.results.size)
+                                    : what.parts.size() != static_cast<std::size_t>(view.frame.results.size) ||
+                                            what.parts.size() != now.names.size()
                                         ? "as another number of arrays"
                                     : what.layout != view.text("layout") ? "in another sharding"
                                                                          : "";
     if (!unlike.empty()) {
         return {EBB_INVALID_ARGUMENT,
-                "ebb.jax: " + now.title + " is asked for " + std::string(unlike) +
+                "ebb.jax: " + now.title() + " is asked for " + std::string(unlike) +
                     " than it was offloaded: " + view.text("layout") + " here, " + what.layout +
                     " there. Give the function that is differentiated the same sharding in both programs"};
     }
     for (std::size_t i = 0; i < what.parts.size(); ++i) {
         std::uint64_t size_bytes = 0;
-        if (failure why = size_of(view.result(static_cast<std::int64_t>(i)), now.title, size_bytes)) {
+        if (failure why = size_of(view.result(static_cast<std::int64_t>(i)), now.names[i], size_bytes)) {
             return why;
         }
         if (size_bytes != what.parts[i].size_bytes) {
-            return {EBB_INVALID_ARGUMENT, "ebb.jax: " + now.title + " is asked for with " + std::to_string(size_bytes) +
-                                              " bytes, and " + std::to_string(what.parts[i].size_bytes) +
+            return {EBB_INVALID_ARGUMENT, "ebb.jax: " + now.title() + " is asked for with " +
+                                              std::to_string(size_bytes) + " bytes, and " +
+                                              std::to_string(what.parts[i].size_bytes) +
                                               " were offloaded: both have to be batched and sharded alike"};
         }
     }
@@ -275,7 +280,7 @@ failure read_handle(call &now, std::uint64_t &handle) {
     const xla::buffer &operand = now.view.argument(0);
     std::vector<std::uint64_t> handles(element_count(operand) / 2);
     if (handles.empty()) {
-        return {EBB_INVALID_ARGUMENT, "ebb.jax: " + now.title + " is asked for without a handle"};
+        return {EBB_INVALID_ARGUMENT, "ebb.jax: " + now.title() + " is asked for without a handle"};
     }
     if (failure why = now.with.read_handles(operand.data, handles, now.stream)) {
         return why;
@@ -283,7 +288,7 @@ failure read_handle(call &now, std::uint64_t &handle) {
     for (const std::uint64_t one : handles) {
         if (one != handles.front()) {
             return {EBB_INVALID_ARGUMENT,
-                    "ebb.jax: " + now.title + " is asked for in one batch, but was offloaded in several calls"};
+                    "ebb.jax: " + now.title() + " is asked for in one batch, but was offloaded in several calls"};
         }
     }
     handle = handles.front();
@@ -304,10 +309,9 @@ failure reload(call &now) {
         return why;
     }
     groups &all = the_process().groups_of_all;
-    std::string gone;
-    const std::shared_ptr<group> what = all.find(handle, now.title, gone);
+    const std::shared_ptr<group> what = all.find(handle);
     if (what == nullptr) {
-        return {EBB_STALE_HANDLE, gone};
+        return {EBB_STALE_HANDLE, "ebb.jax: what " + now.title() + " offloaded is gone: " + all.why_gone(handle)};
     }
     if (failure why = check_reload(now, *what)) {
         return why;

@@ -130,7 +130,7 @@ def _layout(shardings, shapes) -> str:
     """Says which part of each array each device has: the same however the sharding is written."""
     parts = [sorted((device.id, str(index)) for device, index in sharding.devices_indices_map(shape).items())
              for sharding, shape in zip(shardings, shapes)]
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:15]
 
 
 def _raw_offload(call: Call, operands, layout=""):

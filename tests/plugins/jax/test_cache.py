@@ -1,9 +1,15 @@
-"""The persistent compilation cache, over two processes."""
+"""The persistent compilation cache, over two processes, and programs that are exported."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import jax
+from jax import export
+from models import assert_same, mlp, scanned
+
+import ebb.jax
 
 PROGRAM = """
 import sys
@@ -42,3 +48,13 @@ def test_a_second_process_finds_its_programs(tmp_path):
         found.append(done.stdout.split("\n")[:-1])
     other = "compiled or ran"
     assert found == [[other] * 4, ["hit", other] * 2]
+
+
+def test_export_with_its_check_disabled():
+    model = mlp()
+    program = jax.jit(jax.grad(scanned(model, ebb.jax.offload(model.layer, names=model.names))))
+    checks = [export.DisabledSafetyCheck.custom_call(name) for name in ("ebb_offload", "ebb_reload")]
+    text = export.export(program, disabled_checks=checks)(model.params, model.x).serialize()
+    again = jax.jit(export.deserialize(text).call)
+    for _ in range(2):
+        assert_same(again(model.params, model.x), program(model.params, model.x))

@@ -18,10 +18,7 @@ protected:
         made->run = run;
         return all_.add(std::move(made));
     }
-    bool lives(std::uint64_t handle) {
-        std::string why;
-        return all_.find(handle, "it", why) != nullptr;
-    }
+    bool lives(std::uint64_t handle) { return all_.find(handle) != nullptr; }
 
     std::shared_ptr<place> home_ = std::make_shared<place>();
     groups all_;
@@ -111,11 +108,9 @@ TEST_F(group_life, the_oldest_goes_first_at_the_cap) {
 TEST_F(group_life, says_why_it_is_gone) {
     const std::uint64_t one = offload(1);
     EXPECT_EQ(all_.release_all("the test said so"), 1U);
-    std::string why;
-    EXPECT_EQ(all_.find(one, "layer: up", why), nullptr);
-    EXPECT_EQ(why, "ebb.jax: what layer: up offloaded is gone: the test said so");
-    EXPECT_EQ(all_.find(one + 1, "layer: up", why), nullptr);
-    EXPECT_EQ(why, "ebb.jax: what layer: up offloaded is gone: this process never offloaded it");
+    EXPECT_EQ(all_.find(one), nullptr);
+    EXPECT_STREQ(all_.why_gone(one), "the test said so");
+    EXPECT_STREQ(all_.why_gone(one + 1), "this process never offloaded it");
 }
 
 }  // namespace
