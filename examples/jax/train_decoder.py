@@ -1,11 +1,15 @@
-"""A small decoder over bytes, scanned over its layers, trained in several ways: what each costs, and that losses are the same.
+"""A small decoder over bytes, scanned over its layers, trained in several ways: what each costs, and that losses are
+the same.
 
     python examples/jax/train_decoder.py                       # this project's documentation, on the CPU
     python examples/jax/train_decoder.py --text FILE --layers 24 --width 1024 --modes keep,checkpoint,ebb
 
-Modes: keep (JAX alone), checkpoint (jax.checkpoint, nothing saved), save-names (jax.checkpoint that saves the named values),
-ebb-names (the same values, in host memory meanwhile), ebb-offload (all that is saved), ebb (automatic: by the machine's rates; on
-a machine without a profile, such as a CPU, as ebb-offload). On the CPU there is nothing to gain by moving: it shows what moves
+Modes: keep (JAX alone), checkpoint (jax.checkpoint, nothing saved), save-names (jax.checkpoint that saves the named
+values),
+ebb-names (the same values, in host memory meanwhile), ebb-offload (all that is saved), ebb (automatic: by the
+machine's rates; on
+a machine without a profile, such as a CPU, as ebb-offload). On the CPU there is nothing to gain by moving: it shows
+what moves
 and that nothing changes.
 """
 
@@ -116,7 +120,8 @@ def read_text(path) -> np.ndarray:
 
 
 def print_table(rows) -> None:
-    columns = [("step_ms", "step, ms", ".1f"), ("tokens_per_s", "tokens/s", ".0f"), ("temp_mib", "XLA temp, MiB", ".1f"),
+    columns = [("step_ms", "step, ms", ".1f"), ("tokens_per_s", "tokens/s", ".0f"),
+               ("temp_mib", "XLA temp, MiB", ".1f"),
                ("pinned_mib", "pinned host, MiB", ".1f"), ("loss", "loss", ".6f")]
     print(f"{'mode':<12}" + "".join(f"  {title:>{max(len(title), 9)}}" for _, title, _ in columns))
     for row in rows:
@@ -148,7 +153,8 @@ def main() -> int:
     # The compiler may add up in another order where a value is computed again.
     alike = max(losses) - min(losses) < 1e-4 * max(losses)
     if options.json:
-        print(json.dumps({"jax": jax.__version__, "device": jax.devices()[0].device_kind, "rows": rows, "losses_are_alike": alike}))
+        print(json.dumps({"jax": jax.__version__, "device": jax.devices()[0].device_kind, "rows": rows,
+                          "losses_are_alike": alike}))
     else:
         print_table(rows)
         print("the losses are alike" if alike else "THE LOSSES DIFFER")

@@ -25,7 +25,8 @@ def test_all_modes():
 
 
 def test_wrong_usage():
-    for arguments, text in ((["--modes", "keep,nothing"], "no mode 'nothing'"), (["--text", os.devnull], "has 0 bytes")):
+    for arguments, text in ((["--modes", "keep,nothing"], "no mode 'nothing'"),
+                            (["--text", os.devnull], "has 0 bytes")):
         done = run(*arguments)
         assert done.returncode == 2
         assert text in done.stderr
