@@ -27,7 +27,8 @@ def register_nothing() -> None:
     with tempfile.TemporaryDirectory() as folder:
         library = pathlib.Path(folder) / "nothing.so"
         source = pathlib.Path(__file__).with_name("nothing.cpp")
-        subprocess.run(["g++", "-O2", "-std=c++20", "-shared", "-fPIC", "-I", SOURCES, source, "-o", library], check=True)
+        subprocess.run(["g++", "-O2", "-std=c++20", "-shared", "-fPIC", "-I", SOURCES, source, "-o", library],
+                       check=True)
         handler = ctypes.CDLL(library).nothing
     jax.ffi.register_ffi_target("nothing", jax.ffi.pycapsule(handler), platform="cpu")
 
@@ -72,7 +73,8 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(result))
         return
-    print(f"jax {jax.__version__}, {arguments.bytes} bytes, {CALLS} pairs in a loop, median of {arguments.rounds} rounds")
+    print(f"jax {jax.__version__}, {arguments.bytes} bytes, {CALLS} pairs in a loop, "
+          f"median of {arguments.rounds} rounds")
     print("pair       ns/pair  over nothing")
     for name, value in medians.items():
         print(f"{name:<9} {value:8.0f}  {value / medians['nothing']:12.2f}")

@@ -16,4 +16,5 @@ from ebb.jax._offload import offload  # noqa: E402
 from ebb.jax._session import close, release, replan, report, statistics, step  # noqa: E402
 from ebb.jax._state import offload_state, onload_state  # noqa: E402
 
-__all__ = ["close", "configure", "offload", "offload_state", "onload_state", "release", "replan", "report", "statistics", "step"]
+__all__ = ["close", "configure", "offload", "offload_state", "onload_state",
+           "release", "replan", "report", "statistics", "step"]

@@ -25,7 +25,8 @@ _lib.ebb_jax_mark_steps.restype = None
 for _platform in ("cpu", "cuda"):
     for _call in ("offload", "reload"):
         jax.ffi.register_ffi_target(
-            f"ebb_{_call}", jax.ffi.pycapsule(getattr(_lib, f"ebb_jax_{_call}_{_platform}")), platform=_platform.replace("cuda", "CUDA")
+            f"ebb_{_call}", jax.ffi.pycapsule(getattr(_lib, f"ebb_jax_{_call}_{_platform}")),
+            platform=_platform.replace("cuda", "CUDA")
         )
 
 _kept: list = []  # options that the library points to
@@ -35,12 +36,16 @@ def configure(*, host_memory: int | None = None, verify: bool = False, survivor_
               machine: str | None = None, **options) -> None:
     """For all that moves from now on; before the first program that offloads has run, or after close().
 
-    host_memory: cap of the pinned memory of each device, in bytes. verify: checksums of what comes back. survivor_memory: what
-    programs leave behind and others may reload, in bytes. machine: whose rates automatic mode plans by, a file of profiles/machines;
-    without it that of the first device, and where there is none, all values above the floor move. Further ones are fields of ebb_runtime_options (ebb/ebb.h).
+    host_memory: cap of the pinned memory of each device, in bytes. verify: checksums of what comes back.
+    survivor_memory: what
+    programs leave behind and others may reload, in bytes. machine: whose rates automatic mode plans by, a file of
+    profiles/machines;
+    without it that of the first device, and where there is none, all values above the floor move. Further ones are
+    fields of ebb_runtime_options (ebb/ebb.h).
     """
     if runtimes():
-        raise RuntimeError("ebb.jax.configure comes before the first program that offloads has run, or after ebb.jax.close()")
+        raise RuntimeError("ebb.jax.configure comes before the first program that offloads has run, "
+                           "or after ebb.jax.close()")
     given = _library.Options(struct_size=ctypes.sizeof(_library.Options))
     fields = {"policy": "offload", "min_offload_bytes": 1, "verify": _library.ON if verify else _library.OFF}
     fields |= {} if host_memory is None else {"host_bytes": host_memory}

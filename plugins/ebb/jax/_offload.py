@@ -55,7 +55,8 @@ def make_policy(names, policy, floor: int | None) -> Policy:
             raise ValueError(f"ebb.jax.offload: policy has {pattern!r}: {value!r}, and a value is one of {_VALUES}")
     rest = policy.get("*", "remat")
     if rest != "remat" and "remat" in policy.values():
-        raise ValueError(f"ebb.jax.offload: policy has 'remat' for a name, and '*': {rest!r}, which saves what that is made from: "
+        raise ValueError(f"ebb.jax.offload: policy has 'remat' for a name, and '*': {rest!r}, which saves "
+                         "what that is made from: "
                          "leave '*' out, and name what is to be saved")
     return Policy(tuple((p, v) for p, v in policy.items() if p != "*"), rest, floor)
 
@@ -172,7 +173,8 @@ class _Wrapped:
         names = _unique([residuals[i].name for i in chosen])
         shapes = tuple(_primitives.Shape.of(saved[i]) for i in chosen)
         call = _primitives.Call(_site(self.scope, names, shapes, self.where), self.scope, names)
-        # What is handed through or computed from parameters alone is there from the start, and its cotangent often constant.
+        # What is handed through or computed from parameters alone is there from the start, and its cotangent often
+        # constant.
         arrays = [i for i, value in enumerate(out) if _is_array(value)]
         ends = [i for i in arrays if i in computed] or arrays
         handle = _primitives.offload(call, [saved[i] for i in chosen], [out[i] for i in ends])
@@ -235,8 +237,10 @@ def offload(fun, *, names=None, policy=None, params=0, static_argnums=(), floor:
     """`fun`, with what it saves for its backward in pinned host memory meanwhile.
 
     names: of values named by jax.ad_checkpoint.checkpoint_name, which move; all else is computed again in the backward.
-    policy: {pattern of a name: "offload" | "device" | "remat"}, "*" for all else ("remat" without it); one value alone is for all.
-    Without both: automatic, by what hides behind the function's compute. Values below `floor` bytes do not move, unless by name. params: numbers of the arguments that are no activations: what depends on them alone does not move.
+    policy: {pattern of a name: "offload" | "device" | "remat"}, "*" for all else ("remat" without it); one value
+    alone is for all.
+    Without both: automatic, by what hides behind the function's compute. Values below `floor` bytes do not move,
+    unless by name. params: numbers of the arguments that are no activations: what depends on them alone does not move.
     """
     chosen = make_policy(names, policy, floor)
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)

@@ -1,4 +1,5 @@
-"""Automatic mode: what moves is decided when a function is traced, from shapes, estimated cost and the machine's rates."""
+"""Automatic mode: what moves is decided when a function is traced, from shapes, estimated cost and the machine's
+rates."""
 
 import dataclasses
 import functools
@@ -10,7 +11,8 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-# Part of what jit looks its programs up by: a new plan is taken by tracing once more, and going back to an old one by none.
+# Part of what jit looks its programs up by: a new plan is taken by tracing once more, and going back to an old one by
+# none.
 _version = jax.make_user_context(0)
 _scales: dict[str, float] = {}  # by function: of what hides behind its compute, by measurement
 _past: dict[tuple, int] = {(): 0}  # version by scales
@@ -22,7 +24,8 @@ _MOST_SCALE, _LATE, _EARLY = 4.0, 0.05, 0.01
 # Computed again within the operation that reads it, for less than reading it would take.
 LIGHT = frozenset(
     "abs add and broadcast_in_dim ceil clamp convert_element_type copy cos div eq erf exp exp2 expand_dims floor ge gt "
-    "imag integer_pow iota is_finite le log log1p logistic lt max min mul ne neg not or pad pow real rem reshape rev round "
+    "imag integer_pow iota is_finite le log log1p logistic lt max min mul ne neg not or pad pow real rem reshape "
+    "rev round "
     "rsqrt select_n sign sin slice sqrt square squeeze sub tan tanh transpose xor".split()
 )
 
@@ -93,7 +96,8 @@ def seconds(jaxpr: Jaxpr, on: Machine) -> float:
 
 def _seconds_of(eqn, on: Machine) -> float:
     bodies = [one.jaxpr if isinstance(one, ClosedJaxpr) else one for value in eqn.params.values()
-              for one in (value if isinstance(value, (tuple, list)) else (value,)) if isinstance(one, (ClosedJaxpr, Jaxpr))]
+              for one in (value if isinstance(value, (tuple, list)) else (value,))
+              if isinstance(one, (ClosedJaxpr, Jaxpr))]
     if bodies:
         times = [seconds(body, on) for body in bodies]
         return eqn.params.get("length", 1) * (max(times) if eqn.primitive.name == "cond" else sum(times))
@@ -147,7 +151,8 @@ def replan(measured: dict[str, tuple[int, int]]) -> str:
             scales[scope] = min(old * 1.25, _MOST_SCALE)
         else:
             continue
-        lines.append(f"{scope}: {late:.0%} of its transfers were waited for: {'fewer' if late > _LATE else 'more'} bytes move "
+        lines.append(f"{scope}: {late:.0%} of its transfers were waited for: "
+                     f"{'fewer' if late > _LATE else 'more'} bytes move "
                      f"({scales[scope] / old:.0%} of before)")
     if lines:
         _scales.update(scales)
@@ -170,5 +175,6 @@ def reset() -> None:
 def report() -> str:
     """What automatic mode decided, by function."""
     return "".join(
-        f"{scope}: automatic: {one.moved_bytes / 2**20:.1f} MiB move behind {one.compute_s * 1e3:.2f} ms of compute (estimated), "
+        f"{scope}: automatic: {one.moved_bytes / 2**20:.1f} MiB move behind "
+        f"{one.compute_s * 1e3:.2f} ms of compute (estimated), "
         f"{one.kept_bytes / 2**20:.1f} MiB stay, which would not hide there\n" for scope, one in sorted(_seen.items()))

@@ -1,8 +1,11 @@
 """The two calls that a traced program makes: offload() gives a handle for arrays, reload() gives the arrays for it.
 
-They are custom calls inside custom_partitioning inside custom_vmap, in this order. As far as JAX knows they have no effect: so
-they go through jax.checkpoint, and an offload whose handle nobody uses is dropped. XLA is told that they have one: so it neither
-merges nor moves them. What keeps them in order is data: a reload has the handle as an operand, and both have what they come behind.
+They are custom calls inside custom_partitioning inside custom_vmap, in this order. As far as JAX knows they have no
+effect: so
+they go through jax.checkpoint, and an offload whose handle nobody uses is dropped. XLA is told that they have one: so
+it neither
+merges nor moves them. What keeps them in order is data: a reload has the handle as an operand, and both have what
+they come behind.
 """
 
 import collections
@@ -52,7 +55,8 @@ class Call:
         self.site, self.scope, self.names = site, scope, names
         self.stays = stays  # until it is reloaded, which is once
         self.reloads = 0  # traced so far; all are by the time that the program is lowered
-        # Apart from other calls at the site, and the same when the same program is run again: for the compilation cache.
+        # Apart from other calls at the site, and the same when the same program is run again: for the compilation
+        # cache.
         self.serial = _calls_of_site[site]
         _calls_of_site[site] += 1
 
@@ -69,9 +73,21 @@ reload_p.multiple_results = True
 
 
 def _array(shape, dtype, *like):
-    """An abstract value that varies over the manual mesh axes that `like` does."""
-    varies = frozenset().union(*(getattr(aval, "vma", frozenset()) for aval in like))
-    return jax.core.ShapedArray(shape, dtype, vma=varies) if varies else jax.core.ShapedArray(shape, dtype)
+    """An abstract value that varies over the manual mesh axes that one of `like` does."""
+    varies = frozenset().union(*(_varying(aval) for aval in like))
+    if not varies:
+        return jax.core.ShapedArray(shape, dtype)
+    if hasattr(jax.sharding, "ManualAxisType"):  # from JAX 0.11 on
+        mesh = next(aval.sharding.mesh for aval in like if _varying(aval))
+        sharding = NamedSharding(mesh, PartitionSpec(*(None for _ in shape)))
+        kind = jax.sharding.ManualAxisType(varying=varies)
+        return jax.core.ShapedArray(shape, dtype, sharding=sharding, manual_axis_type=kind)
+    return jax.core.ShapedArray(shape, dtype, vma=varies)
+
+
+def _varying(aval) -> frozenset:
+    kind = getattr(aval, "manual_axis_type", None)
+    return getattr(aval, "vma", frozenset()) if kind is None else kind.varying
 
 
 offload_p.def_abstract_eval(lambda *operands, call, layout: _array(*_HANDLE, *operands))

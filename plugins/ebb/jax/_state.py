@@ -14,7 +14,8 @@ _DEFAULT_FLOOR_BYTES = 1 << 20
 
 
 class OffloadedState:
-    """What offload_state() gave; onload_state() gives the tree for it, once. Without that, its memory is freed with it."""
+    """What offload_state() gave; onload_state() gives the tree for it, once. Without that, its memory is freed with
+    it."""
 
     def __init__(self, tree, leaves, groups):
         self._tree, self._leaves, self._groups = tree, leaves, groups
@@ -22,7 +23,7 @@ class OffloadedState:
         self._free.atexit = False
 
     def __repr__(self):
-        moved = sum(shape.dtype.itemsize * int(np.prod(shape.shape)) for group in self._groups for shape in group.shapes)
+        moved = sum(one.dtype.itemsize * int(np.prod(one.shape)) for group in self._groups for one in group.shapes)
         return f"OffloadedState({moved / 2**20:.1f} MiB in host memory)"
 
 
@@ -75,7 +76,8 @@ def offload_state(tree, *, floor: int = _DEFAULT_FLOOR_BYTES) -> OffloadedState:
         if isinstance(leaf, jax.Array) and _residuals.is_movable(leaf) and leaf.nbytes >= max(floor, 1):
             by_devices.setdefault(frozenset(leaf.sharding.device_set), []).append(i)
     names = [(keystr(path) or "value").replace("/", ".")[:240] for path, _ in paths]
-    groups = [_Group(numbers, [names[i] for i in numbers], [leaves[i] for i in numbers]) for numbers in by_devices.values()]
+    groups = [_Group(numbers, [names[i] for i in numbers], [leaves[i] for i in numbers])
+              for numbers in by_devices.values()]
     for group in groups:
         for i in group.numbers:
             leaves[i].delete()

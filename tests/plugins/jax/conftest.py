@@ -10,9 +10,12 @@ sys.path.insert(0, os.path.dirname(__file__))
 # What is set outside must not decide whether tests pass.
 for variable in [name for name in os.environ if name.startswith(("EBB_", "JAX_", "XLA_"))]:
     del os.environ[variable]
-# Without fused multiply-adds: XLA on the CPU makes one of a product and a sum wherever they come to lie in one loop, so that
-# the last bit would depend on where a value is stored, with Ebb, with jax.checkpoint and with neither. And without optimising machine code, which takes half of the tests' time.
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 --xla_cpu_max_isa=AVX --xla_backend_optimization_level=0"
+# Without fused multiply-adds: XLA on the CPU makes one of a product and a sum wherever they come to lie in one loop,
+# so that
+# the last bit would depend on where a value is stored, with Ebb, with jax.checkpoint and with neither. And without
+# optimising machine code, which takes half of the tests' time.
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 --xla_cpu_max_isa=AVX " \
+    "--xla_backend_optimization_level=0"
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import ebb.jax  # noqa: E402

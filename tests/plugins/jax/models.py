@@ -30,7 +30,8 @@ def mlp_layer(p, x):
 
 
 def mlp(dtype=jnp.float32):
-    params = {"up": normal(1, LAYERS, WIDTH, 4 * WIDTH, dtype=dtype), "down": normal(2, LAYERS, 4 * WIDTH, WIDTH, dtype=dtype)}
+    params = {"up": normal(1, LAYERS, WIDTH, 4 * WIDTH, dtype=dtype),
+              "down": normal(2, LAYERS, 4 * WIDTH, WIDTH, dtype=dtype)}
     return Model(mlp_layer, params, normal(3, ROWS, WIDTH, dtype=dtype), ("up", "down"))
 
 

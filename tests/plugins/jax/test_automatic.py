@@ -66,7 +66,8 @@ def test_gradients(name, tmp_path):
     ebb.jax.configure(machine=slow_machine(tmp_path, link=1e9))
     model = MODELS[name]()
     exact = {"compiler_options": {"xla_allow_excess_precision": False}}
-    # Light operations are computed again where that saves bytes; jax.checkpoint does the same with what it is told to save.
+    # Light operations are computed again where that saves bytes; jax.checkpoint does the same with what it is told to
+    # save.
     saved = jax.checkpoint(model.layer, policy=lambda primitive, *_, **__: primitive.name not in _plan.LIGHT)
     want = gradients(scanned(model, saved), model, **exact)
     got = gradients(scanned(model, ebb.jax.offload(model.layer, floor=1)), model, runs=2, **exact)

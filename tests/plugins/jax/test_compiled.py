@@ -46,7 +46,8 @@ def test_no_stack_of_what_is_moved():
 
 
 def test_bytes_per_added_layer_fall_by_what_is_moved():
-    added = [(temp_bytes(compiled(scanned, wrap, 14)) - temp_bytes(compiled(scanned, wrap, 7))) / 7 for wrap in (save, move)]
+    added = [(temp_bytes(compiled(scanned, wrap, 14)) - temp_bytes(compiled(scanned, wrap, 7))) / 7
+             for wrap in (save, move)]
     assert added[0] - added[1] == pytest.approx(MOVED_BYTES, rel=0.05)
 
 

@@ -69,7 +69,7 @@ def test_release_and_close_are_told():
     first = forward(P, X)
     jax.block_until_ready(first)
     assert ebb.jax.release() == 1
-    with pytest.raises(jax.errors.JaxRuntimeError, match=r"what mlp_layer: up, down offloaded is gone: ebb.jax.release\(\)"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"mlp_layer: up, down offloaded is gone: ebb.jax.release\(\)"):
         jax.block_until_ready(backward(first, X))
     second = forward(P, X)
     jax.block_until_ready(second)
@@ -184,8 +184,8 @@ def test_options_that_cannot_be():
 def test_a_changed_byte_is_caught_and_named():
     ebb.jax.configure(verify=True)
     value = jnp.full((64, WIDTH), 1234567.0)
-    layer = ebb.jax.offload(lambda x: jnp.sin(jax.ad_checkpoint.checkpoint_name(x * 1.5, "half_more")), names=["half_more"],
-                            params=None)
+    layer = ebb.jax.offload(lambda x: jnp.sin(jax.ad_checkpoint.checkpoint_name(x * 1.5, "half_more")),
+                            names=["half_more"], params=None)
     there = jax.jit(lambda x: jax.vjp(layer, x)[1])(value)
     jax.block_until_ready(there)
     assert change_byte(np.full(64 * WIDTH, 1234567.0 * 1.5, np.float32).tobytes())

@@ -33,7 +33,8 @@ SAME = {  # of xla_ffi_table.hpp: of XLA's header, with fields in their order
 NUMBERS = {"k_execute": "XLA_FFI_ExecutionStage_EXECUTE", "k_metadata_extension": "XLA_FFI_Extension_Metadata",
            "k_scalar_attribute": "XLA_FFI_AttrType_SCALAR", "k_string_attribute": "XLA_FFI_AttrType_STRING",
            "k_s64": "XLA_FFI_DataType_S64", "k_major": "XLA_FFI_API_MAJOR"}
-ELEMENTS = {1: "PRED S8 U8 F8E5M2 F8E3M4 F8E4M3 F8E4M3FN F8E4M3B11FNUZ F8E5M2FNUZ F8E4M3FNUZ F8E8M0FNU", 2: "S16 U16 F16 BF16",
+ELEMENTS = {1: "PRED S8 U8 F8E5M2 F8E3M4 F8E4M3 F8E4M3FN F8E4M3B11FNUZ F8E5M2FNUZ F8E4M3FNUZ F8E8M0FNU",
+            2: "S16 U16 F16 BF16",
             4: "S32 U32 F32", 8: "S64 U64 F64 C64", 16: "C128", 0: "S4 U4 S2 U2 S1 U1 F4E2M1FN TOKEN INVALID"}
 
 
@@ -59,13 +60,15 @@ def test_the_table_is_that_of_the_header(tmp_path):
         assert len(own) == len(fields.split()), (ours, own)
         for own_field, their_field in zip(own, fields.split()):
             if their_field != "-":
-                lines.append(f"static_assert(offsetof(ours::{ours}, {own_field}) == offsetof({theirs}, {their_field}));")
+                own_offset, their_offset = f"offsetof(ours::{ours}, {own_field})", f"offsetof({theirs}, {their_field})"
+                lines.append(f"static_assert({own_offset} == {their_offset});")
     lines += [f"static_assert(ours::{ours} == {theirs});" for ours, theirs in NUMBERS.items()]
     lines += [f"static_assert(ours::element_bytes(XLA_FFI_DataType_{kind}) == {size});"
               for size, kinds in ELEMENTS.items() for kind in kinds.split()]
     program = tmp_path / "same.cpp"
     program.write_text("\n".join(lines) + "\n")
-    done = subprocess.run(["g++", "-std=c++20", "-fsyntax-only", "-I", jax.ffi.include_dir(), "-I", str(SOURCES), str(program)],
+    done = subprocess.run(["g++", "-std=c++20", "-fsyntax-only", "-I", jax.ffi.include_dir(), "-I", str(SOURCES),
+                           str(program)],
                           capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[:4000]
 

@@ -99,7 +99,8 @@ def test_two_values_of_one_name_are_told_apart():
 
 
 def test_a_slash_in_a_name():
-    names = moved(ebb.jax.offload(lambda p, x: jnp.sin(checkpoint_name(x * 2, "mlp/up")), names=["mlp/up"]), P, X, grads=1)
+    layer = lambda p, x: jnp.sin(checkpoint_name(x * 2, "mlp/up"))
+    names = moved(ebb.jax.offload(layer, names=["mlp/up"]), P, X, grads=1)
     assert names == ["mlp.up"]
 
 

@@ -45,7 +45,8 @@ def loss_of(layer):
 
 
 def test_vmap_of_grad():
-    check(lambda layer: jax.vmap(jax.grad(loss_of(layer), argnums=(0, 1)), in_axes=(None, 1)), P, normal(3, 8, 5, WIDTH))
+    check(lambda layer: jax.vmap(jax.grad(loss_of(layer), argnums=(0, 1)), in_axes=(None, 1)), P,
+          normal(3, 8, 5, WIDTH))
 
 
 def test_vmap_is_one_transfer():
@@ -91,7 +92,8 @@ def test_cond():
 def test_grad_inside_while():
     def program(layer):
         def descend(p, x):
-            step = lambda state: (state[0] + 1, jax.tree.map(lambda p, g: p - 0.01 * g, state[1], jax.grad(loss_of(layer))(state[1], x)))
+            down = lambda p: jax.tree.map(lambda p, g: p - 0.01 * g, p, jax.grad(loss_of(layer))(p, x))
+            step = lambda state: (state[0] + 1, down(state[1]))
             return jax.lax.while_loop(lambda state: state[0] < 5, step, (0, p))
         return descend
     check(program, P, X)

@@ -3,7 +3,8 @@
 import os
 import sys
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2 --xla_cpu_max_isa=AVX --xla_backend_optimization_level=0"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2 --xla_cpu_max_isa=AVX " \
+    "--xla_backend_optimization_level=0"
 os.environ["JAX_PLATFORMS"] = "cpu"
 sys.path.insert(0, os.path.dirname(__file__))
 
