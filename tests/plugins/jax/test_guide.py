@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
@@ -10,6 +11,7 @@ from jax.ad_checkpoint import checkpoint_name
 from models import WIDTH, assert_same, normal
 
 import ebb.jax
+import ebb.jax.flax
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "jax.md").read_text()
 X = normal(3, 64, WIDTH)
@@ -58,6 +60,46 @@ def test_offloading_of_xla_in_the_same_program():
     got = gradients(lambda p, x: by_xla(p, by_ebb(p, x)))(params(7), X)
     assert_same(got, gradients(lambda p, x: saved(p, saved(p, x)))(params(7), X))
     assert "layer/mlpwi " in ebb.jax.report()
+
+
+class Block(nn.Module):
+    """With arguments and names as MaxText's layers have them."""
+
+    @nn.compact
+    def __call__(self, x, segments, positions, deterministic, mode):
+        x = checkpoint_name(x, "decoder_layer_input")
+        normed = nn.LayerNorm()(x)
+        q, k, v = (checkpoint_name(nn.Dense(WIDTH)(normed), f"{name}_proj") for name in ("query", "key", "value"))
+        x = x + checkpoint_name(nn.Dense(WIDTH)(jax.nn.softmax(q @ k.T) @ v), "out_proj")
+        up = nn.Dropout(0.1, deterministic=deterministic)(nn.gelu(checkpoint_name(nn.Dense(4 * WIDTH)(x), "mlpwi")))
+        return x + checkpoint_name(nn.Dense(WIDTH)(up), "mlpwo"), None
+
+
+class Decoder(nn.Module):
+    block: type
+
+    @nn.compact
+    def __call__(self, x):
+        scan = nn.scan(self.block, variable_axes={"params": 0}, split_rngs={"params": True, "dropout": True},
+                       in_axes=(nn.broadcast,) * 4, length=4)
+        return scan(name="layers")(x, None, None, False, "train")[0]
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_block_of_maxtext():
+    def gradients(block):
+        keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
+        variables = Decoder(block).init(keys, X)
+        return jax.jit(jax.grad(lambda v: jnp.sum(Decoder(block).apply(v, X, rngs=keys) ** 2)))(variables)
+
+    saved = ("decoder_layer_input", "query_proj", "key_proj", "value_proj", "out_proj")
+    policy = jax.checkpoint_policies.save_only_these_names(*saved)
+    there = {"ebb": ebb, "block": Block}
+    exec(re.search(r"```python\n(block = .*?)```", GUIDE, re.DOTALL).group(1), there)
+    got, want = (gradients(block) for block in (there["block"], nn.remat(Block, policy=policy, static_argnums=(4, 5))))
+    assert_same(jax.block_until_ready(got), want)
+    text = ebb.jax.report()
+    assert all((f"Block/{name} " in text) == (name != "out_proj") for name in saved)
 
 
 @pytest.mark.parametrize("forward", [
