@@ -1,18 +1,18 @@
-"""A small decoder over bytes, scanned over its layers, trained in several ways: what each costs in time and memory, and that the
-losses are the same.
+"""A small decoder over bytes, scanned over its layers, trained in several ways: what each costs in time and memory, and
+that the losses are the same.
 
-    python examples/jax/train_decoder.py                           # this project's documentation, on the CPU
+    python examples/jax/train_decoder.py                       # this project's documentation, on the CPU
     python examples/jax/train_decoder.py --layers 24 --width 512 --text FILE --modes keep,checkpoint,ebb-names
 
-Modes: keep (JAX alone), checkpoint (jax.checkpoint around each layer, which is computed again), save-names (jax.checkpoint that
-saves the values with names), ebb (ebb.jax.offload, automatic), ebb-offload (everything above the floor moves), ebb-names (the
-values with names move, the rest is computed again). On the CPU there is nothing to gain by moving: it shows what moves and
-that nothing changes.
+Modes: keep (JAX alone), checkpoint (jax.checkpoint around each layer, which is computed again), save-names
+(jax.checkpoint that saves the values with names), ebb (ebb.jax.offload, automatic), ebb-offload (everything above the
+floor moves), ebb-names (the values with names move, the rest is computed again). On the CPU there is nothing to gain by
+moving: it shows what moves and that nothing changes.
 
-The losses are the same bits on the CPU. For that, this program asks two things of XLA: no fused multiply-adds (where XLA_FLAGS
-is not set), which it may make wherever a product and a sum come to lie in one loop, in each mode elsewhere; and no excess
-precision, by which it leaves out roundings to bfloat16. Without them last bits may differ, as they may with jax.checkpoint. On
-other devices XLA chooses kernels for each program; nothing of this has been tried on a GPU.
+The losses are the same bits on the CPU. For that, this program asks two things of XLA: no fused multiply-adds (where
+XLA_FLAGS is not set), which it may make wherever a product and a sum come to lie in one loop, in each mode elsewhere;
+and no excess precision, by which it leaves out roundings to bfloat16. Without them last bits may differ, as they may with
+jax.checkpoint. On other devices XLA chooses kernels for each program; nothing of this has been tried on a GPU.
 """
 
 import argparse
@@ -138,7 +138,8 @@ def train(mode, options, text) -> dict:
     if mode.startswith("ebb"):
         for numbers in ebb.jax.statistics().values():  # of one device, or of none where nothing moved
             sampled = max(numbers["sampled_steps"], 1)
-            row |= {"pinned_mib": numbers["pinned_peak_bytes"] / 2**20, "hidden_ms": numbers["hidden_ns"] / sampled / 1e6,
+            row |= {"pinned_mib": numbers["pinned_peak_bytes"] / 2**20,
+                    "hidden_ms": numbers["hidden_ns"] / sampled / 1e6,
                     "exposed_ms": numbers["exposed_ns"] / sampled / 1e6}
         if options.report:
             print(ebb.jax.report())
@@ -158,9 +159,9 @@ def read_text(path) -> np.ndarray:
 
 
 def print_table(rows) -> None:
-    columns = [("step_ms", "step, ms", ".1f"), ("tokens_per_s", "tokens/s", ".0f"), ("temp_mib", "XLA temp, MiB", ".1f"),
-               ("pinned_mib", "pinned host, MiB", ".1f"), ("hidden_ms", "hidden, ms", ".1f"),
-               ("exposed_ms", "exposed, ms", ".1f"), ("loss", "loss", ".6f")]
+    columns = [("step_ms", "step, ms", ".1f"), ("tokens_per_s", "tokens/s", ".0f"),
+               ("temp_mib", "XLA temp, MiB", ".1f"), ("pinned_mib", "pinned host, MiB", ".1f"),
+               ("hidden_ms", "hidden, ms", ".1f"), ("exposed_ms", "exposed, ms", ".1f"), ("loss", "loss", ".6f")]
     print(f"{'mode':<12}" + "".join(f"  {title:>{max(len(title), 9)}}" for _, title, _ in columns))
     for row in rows:
         cells = (format(row[key], form) if key in row else "-" for key, _, form in columns)

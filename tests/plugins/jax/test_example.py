@@ -13,7 +13,8 @@ SMALL = "--layers 2 --width 32 --context 32 --batch 4 --steps 1 --floor 4096".sp
 
 def run(*arguments, without=()):
     environment = {name: value for name, value in os.environ.items() if name not in without}
-    return subprocess.run([sys.executable, EXAMPLE, *arguments], capture_output=True, text=True, timeout=240, env=environment)
+    return subprocess.run([sys.executable, EXAMPLE, *arguments], capture_output=True, text=True, timeout=240,
+                          env=environment)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -53,7 +53,8 @@ def test_the_input_of_a_layer_moves_where_it_is_named(names, inputs_kept):
 
 def test_offloading_of_xla_in_the_same_program():
     policy = jax.checkpoint_policies.save_and_offload_only_these_names(
-        names_which_can_be_saved=[], names_which_can_be_offloaded=["mlpwi"], offload_src="device", offload_dst="pinned_host")
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["mlpwi"],
+        offload_src="device", offload_dst="pinned_host")
     by_xla = jax.checkpoint(layer, policy=policy)
     by_ebb = ebb.jax.offload(layer, names=["mlpwi"])
     saved = jax.checkpoint(layer, policy=jax.checkpoint_policies.save_only_these_names("mlpwi"))
