@@ -11,8 +11,8 @@ moving: it shows what moves and that nothing changes.
 
 The losses are the same bits on the CPU. For that, this program asks two things of XLA: no fused multiply-adds (where
 XLA_FLAGS is not set), which it may make wherever a product and a sum come to lie in one loop, in each mode elsewhere;
-and no excess precision, by which it leaves out roundings to bfloat16. Without them last bits may differ, as they may with
-jax.checkpoint. On other devices XLA chooses kernels for each program; nothing of this has been tried on a GPU.
+and no excess precision, by which it leaves out roundings to bfloat16. Without them last bits may differ, as they may
+with jax.checkpoint. On other devices XLA chooses kernels for each program; nothing of this has been tried on a GPU.
 """
 
 import argparse
