@@ -12,7 +12,7 @@ summary.
 
   --core  the C++ tests alone
   --plugins
-          all tests, then those of the Python package with real PyTorch, which takes 5 GB outside the tree
+          all tests, then those of the Python package with real PyTorch and JAX, which take 5.6 GB outside the tree
   --ci    all of these, then also: address and undefined-behaviour sanitizers by the second compiler, and by it what they
           leave out; the thread sanitizer, clang-format, clang-tidy, and the build from the bundle for GPU machines (as root:
           in a mount namespace); prints one line for each of them at the end. Installs a CUDA toolkit where there is none
