@@ -1,6 +1,7 @@
 """Optimizer state that is away between steps changes nothing."""
 
 import copy
+import gc
 
 import pytest
 import torch
@@ -141,3 +142,44 @@ def test_with_activations():
     activations = ebb.torch.offload(policy="offload", floor=1024, device_memory=1 << 16)
     assert same_parameters(run(contextlib.nullcontext(), False), run(activations, True))
     assert ebb.torch.statistics()["cpu"]["steps"] == 5
+
+
+def test_one_that_nobody_detached_goes_with_its_optimizer():
+    model, optimizer = make()
+    handle = ebb.torch.offload_optimizer(optimizer, floor=1024)
+    step(model, optimizer, 0)
+    (runtime,) = handle.session._runtimes.values()
+    del optimizer, handle
+    gc.collect()
+    assert runtime.address is None, "closed"
+
+
+def test_close_brings_state_back():
+    plain, plain_optimizer = make()
+    model, optimizer = make()
+    ebb.torch.offload_optimizer(optimizer, floor=1024)
+    for seed in range(2):
+        step(plain, plain_optimizer, seed)
+        step(model, optimizer, seed)
+    assert away(optimizer)
+    ebb.torch.close()
+    assert not away(optimizer)
+    step(plain, plain_optimizer, 2)
+    step(model, optimizer, 2)
+    assert not away(optimizer), "it stays on the device from then on"
+    assert same_state(optimizer, plain_optimizer)
+
+
+def test_states_that_share_memory_stay_together():
+    parameter = torch.nn.Parameter(torch.ones(64, 64))
+    optimizer = torch.optim.Adam([parameter])
+    both = torch.zeros(2, 64, 64)
+    state = {"step": torch.tensor(1.0), "exp_avg": both[0], "exp_avg_sq": both[1], "lone": torch.ones(64, 64)}
+    optimizer.state[parameter] = state
+    handle = ebb.torch.offload_optimizer(optimizer, floor=1024)
+    parameter.grad = torch.ones(64, 64)
+    optimizer.step()
+    assert state["exp_avg"].numel() and state["exp_avg_sq"].numel() and not state["lone"].numel()
+    assert torch.equal(both[0], state["exp_avg"]), "still a part of it"
+    handle.detach()
+    assert torch.equal(state["lone"], torch.ones(64, 64))
