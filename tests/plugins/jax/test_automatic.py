@@ -106,7 +106,7 @@ def test_a_new_plan_is_taken_by_one_trace(tmp_path):
     first, traces = moved_bytes(), len(traced)
     assert first > 0
     assert ebb.jax.replan() == ""  # nothing was measured
-    program(p, x)
+    jax.block_until_ready(program(p, x))
     assert len(traced) == traces
     text = _plan.replan({"<lambda>": (1, 10**9)})  # all of it was waited for
     assert "<lambda>: 100% of its transfers were waited for: fewer bytes move" in text
