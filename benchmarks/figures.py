@@ -25,6 +25,7 @@ PROGRAMS = {"hot_path": "hot_path_bench", "arena_lifo": "arena_bench", "arena_mo
             "sim_ops": "sim_ops_bench", "plan": "plan_bench"}
 TRAIN_MODES = ["keep", "recompute", "offload-sync", "offload-lhs", "offload-pipelined", "offload-auto"]
 STEP_MODES = ["keep", "checkpoint", "clone", "ebb", "ebb-offload"]
+JAX_STEP_MODES = ["keep", "checkpoint", "save-names", "ebb-offload", "ebb-names"]
 NANOSECONDS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 # What Google Benchmark appends to names by how a benchmark was set up.
 NAME_SUFFIX = re.compile(r"/(real_time|manual_time|process_time|iterations:\d+|repeats:\d+|threads:\d+|min_time:[\d.]+)$")
@@ -246,6 +247,28 @@ def torch_step_figures(reports):
             for ours, others in beside.items() for other in others]
 
 
+def ffi_cost_figures(reports):
+    """A pair of calls beside a pair that does nothing, in loops that take turns."""
+    ns = {name: median_of(reports, lambda report, name=name: report["ns_per_pair"][name]) for name in ("nothing", "moved")}
+    return [figure("ffi_cost", ns["moved"], "ns per offload and reload", "calls from XLA that do nothing", ns["nothing"], at_most=3)]
+
+
+def jax_step_figures(reports):
+    """Step times and XLA's temporary memory of modes beside each other; no target: on the CPU there is nothing to gain by moving."""
+    rows = {mode: [] for mode in JAX_STEP_MODES}
+    for report in reports:
+        if not report["losses_are_the_same"]:
+            raise Failure("jax_step: the losses differ")
+        for row in report["rows"]:
+            rows[row["mode"]].append(row)
+    beside = {"ebb-offload": ("keep", "checkpoint"), "ebb-names": ("save-names", "checkpoint")}
+    medians = {(mode, what): statistics.median(row[what] for row in of_mode)
+               for mode, of_mode in rows.items() for what in ("step_ms", "temp_mib")}
+    units = {"step_ms": "ms per step", "temp_mib": "MiB of XLA's temporaries"}
+    return [figure(f"jax_step.{ours}.{other}.{what}", medians[ours, what], unit, other, medians[other, what])
+            for what, unit in units.items() for ours, others in beside.items() for other in others]
+
+
 def rotated(names, round_number):
     """Each round starts at another one, so that none is always the first on a cool processor."""
     start = round_number % len(names)
@@ -257,6 +280,9 @@ SCRIPTS = {
     "hook_cost": ("torch", "torch/hook_cost.py", lambda round_number: [], hook_cost_figures),
     "torch_step": ("torch", "torch/decoder_modes.py", lambda round_number: ["--modes", ",".join(rotated(STEP_MODES, round_number))],
                    torch_step_figures),
+    "ffi_cost": ("jax", "jax/ffi_cost.py", lambda round_number: [], ffi_cost_figures),
+    "jax_step": ("jax", "../examples/jax/train_decoder.py",
+                 lambda round_number: ["--modes", ",".join(rotated(JAX_STEP_MODES, round_number))], jax_step_figures),
 }
 
 

@@ -187,6 +187,22 @@ class BenchmarksTest(unittest.TestCase):
             figures.torch_step_figures([self.step_report(ms, same=False)])
 
 
+    def test_ffi_cost_has_its_target(self):
+        (made,) = figures.ffi_cost_figures([{"ns_per_pair": {"nothing": 200.0, "moved": moved}} for moved in (500.0, 620.0, 900.0)])
+        self.assertAlmostEqual(made["ratio"], 3.1)
+        self.assertFalse(made["met"])
+
+    def test_jax_step_reports_time_and_memory_without_a_target(self):
+        rows = [{"mode": mode, "step_ms": 100.0 + i, "temp_mib": 50.0 - i} for i, mode in enumerate(figures.JAX_STEP_MODES)]
+        made = by_name(figures.jax_step_figures([{"rows": rows, "losses_are_the_same": True}] * 3))
+        self.assertAlmostEqual(made["jax_step.ebb-offload.keep.step_ms"]["ratio"], 103 / 100)
+        self.assertAlmostEqual(made["jax_step.ebb-names.save-names.temp_mib"]["ratio"], 46 / 48)
+        self.assertTrue(all(each["target"] is None for each in made.values()))
+        self.assertEqual(len(made), 8)
+        with self.assertRaisesRegex(figures.Failure, "the losses differ"):
+            figures.jax_step_figures([{"rows": rows, "losses_are_the_same": False}])
+
+
 class ProgramTest(unittest.TestCase):
     """The whole program with scripts in place of the benchmarks."""
 

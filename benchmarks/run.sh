@@ -5,6 +5,7 @@ set -euo pipefail
 names=(hot_path arena_lifo arena_moe lane_copy sim_ops plan policy train_modes)
 # Those that run beside a framework in its virtual environment, by framework.
 torch_names=(hook_cost torch_step)
+jax_names=(ffi_cost jax_step)
 
 usage() {
     cat <<TEXT
@@ -18,8 +19,8 @@ run. Values are medians of interleaved repetitions. Without a name all run that 
   --help        this text
 
 Names: ${names[*]}
-With PyTorch, and only when named: ${torch_names[*]}. They take a virtual environment outside the tree (plugins/venv.sh),
-which is made once and takes 5 GB.
+With PyTorch, and only when named: ${torch_names[*]}. With JAX likewise: ${jax_names[*]}. They take virtual environments outside
+the tree (plugins/venv.sh), which are made once: 5 GB and 0.6 GB.
 
 Exit status: 0 done (a target that is not met is a result), 1 something failed, 2 wrong usage.
 TEXT
@@ -50,9 +51,9 @@ while [ $# -gt 0 ]; do
             ;;
         -*) wrong "unknown argument '$1'" ;;
         *)
-            case " ${names[*]} ${torch_names[*]} " in
+            case " ${names[*]} ${torch_names[*]} ${jax_names[*]} " in
                 *" $1 "*) chosen+=("$1") ;;
-                *) wrong "unknown benchmark '$1'; there are: ${names[*]} ${torch_names[*]}" ;;
+                *) wrong "unknown benchmark '$1'; there are: ${names[*]} ${torch_names[*]} ${jax_names[*]}" ;;
             esac
             ;;
     esac
@@ -69,6 +70,7 @@ for name in "${chosen[@]}"; do
         train_modes) targets+=(train_transformer) ;;
         arena_*) targets+=(arena_bench) ;;
         hook_cost | torch_step) frameworks+=(torch) ;;
+        ffi_cost | jax_step) frameworks+=(jax) ;;
         *) targets+=("${name}_bench") ;;
     esac
 done

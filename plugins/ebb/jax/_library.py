@@ -36,12 +36,12 @@ def configure(*, host_memory: int | None = None, verify: bool = False, survivor_
               machine: str | None = None, **options) -> None:
     """For all that moves from now on; before the first program that offloads has run, or after close().
 
-    host_memory: cap of the pinned memory of each device, in bytes. verify: checksums of what comes back.
-    survivor_memory: what
-    programs leave behind and others may reload, in bytes. machine: whose rates automatic mode plans by, a file of
-    profiles/machines;
-    without it that of the first device, and where there is none, all values above the floor move. Further ones are
-    fields of ebb_runtime_options (ebb/ebb.h).
+    host_memory: cap of the pinned memory of each device, in bytes.
+    verify: checksums of what comes back.
+    survivor_memory: what programs leave behind and others may reload, in bytes.
+    machine: whose rates automatic mode plans by, a file of profiles/machines; without it that of the first device, and
+        where there is none, all values above the floor move.
+    Further ones are fields of ebb_runtime_options (ebb/ebb.h).
     """
     if runtimes():
         raise RuntimeError("ebb.jax.configure comes before the first program that offloads has run, "

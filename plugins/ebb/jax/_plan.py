@@ -1,5 +1,4 @@
-"""Automatic mode: what moves is decided when a function is traced, from shapes, estimated cost and the machine's
-rates."""
+"""Automatic mode: what moves is decided when a function is traced, by shapes, estimated cost and the machine's rates."""
 
 import dataclasses
 import functools
@@ -25,8 +24,7 @@ _MOST_SCALE, _LATE, _EARLY = 4.0, 0.05, 0.01
 LIGHT = frozenset(
     "abs add and broadcast_in_dim ceil clamp convert_element_type copy cos div eq erf exp exp2 expand_dims floor ge gt "
     "imag integer_pow iota is_finite le log log1p logistic lt max min mul ne neg not or pad pow real rem reshape "
-    "rev round "
-    "rsqrt select_n sign sin slice sqrt square squeeze sub tan tanh transpose xor".split()
+    "rev round rsqrt select_n sign sin slice sqrt square squeeze sub tan tanh transpose xor".split()
 )
 
 

@@ -1,5 +1,4 @@
-"""What a traced function saves for its backward: where each value comes from, what it is called, whether it may
-move."""
+"""What a traced function saves for its backward: where each value comes from, its name, and whether it may move."""
 
 import dataclasses
 import os

@@ -12,8 +12,10 @@ _before: dict[str, tuple[int, int]] = {}  # times by function that a plan was ma
 
 
 def step() -> None:
-    """Ends a step: after the last run of one. Without it a step begins with a run that offloads when nothing else is
-    live."""
+    """Ends a step: after the last run of one.
+
+    Without it a step begins with a run that offloads when nothing else is live.
+    """
     _library.mark_steps()
     for runtime in _library.runtimes().values():
         runtime.step()
@@ -34,9 +36,8 @@ def replan() -> str:
     """A plan by what was measured since the functions were traced, for what automatic mode decides; what changes, in
     words.
 
-    Empty: the plan stays. Otherwise each program is traced and compiled once more when it is called next. Every
-    process calls
-    it at the same point; the first one's measurements count for all.
+    Empty: the plan stays. Otherwise each program is traced and compiled once more when it is called next. Every process
+    calls it at the same point; the first one's measurements count for all.
     """
     measured: dict[str, tuple[int, int]] = {}
     for runtime in _library.runtimes().values():
@@ -66,8 +67,10 @@ def _of_first_process(measured: dict) -> dict:
 
 
 def release() -> int:
-    """Ends what was offloaded and not reloaded for the last time; how many wrapped calls that was. Not while programs
-    run."""
+    """Ends what was offloaded and not reloaded for the last time; how many wrapped calls that was.
+
+    Not while programs run.
+    """
     return _library.release()
 
 

@@ -14,8 +14,10 @@ _DEFAULT_FLOOR_BYTES = 1 << 20
 
 
 class OffloadedState:
-    """What offload_state() gave; onload_state() gives the tree for it, once. Without that, its memory is freed with
-    it."""
+    """What offload_state() gave; onload_state() gives the tree for it, once.
+
+    Without that, its memory is freed with it.
+    """
 
     def __init__(self, tree, leaves, groups):
         self._tree, self._leaves, self._groups = tree, leaves, groups
