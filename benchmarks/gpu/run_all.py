@@ -129,6 +129,21 @@ def read_decoder(name, printed):
     return report, figures
 
 
+def read_jax_decoder(name, printed):
+    """Ebb beside each other mode: step time, and XLA's temporary memory."""
+    report = json.loads(printed)
+    rows = {row["mode"]: row for row in report["rows"]}
+    figures = []
+    for ours in ("ebb", "ebb-offload", "ebb-names"):
+        for other in ("keep", "checkpoint", "save-names", "xla-offload"):
+            if ours in rows and other in rows:
+                figures.append(figure(f"{name}.{ours}.step.{other}", rows[ours]["step_ms"], "ms per step", other, rows[other]["step_ms"]))
+                figures.append(figure(f"{name}.{ours}.temp.{other}", rows[ours]["temp_mib"], "MiB", other, rows[other]["temp_mib"]))
+    if not figures:
+        raise Failure("no mode stands beside another")
+    return report, figures
+
+
 # In the order in which they run. The limits, with the build's, stay below ALL_LIMIT_S: a part that is added takes its time
 # from the others.
 PARTS = [
@@ -155,7 +170,19 @@ PARTS = [
 # that hangs leaves the others their time.
 DECODER = [sys.executable, "benchmarks/torch/decoder_modes.py", "--device", "cuda", "--json", "--layers", "12", "--width", "2048",
            "--heads", "16", "--context", "2048", "--batch", "4"]
+JAX_DECODER = [sys.executable, "examples/jax/train_decoder.py", "--device", "cuda", "--json", "--dtype", "bfloat16", "--layers", "12",
+               "--width", "2048", "--heads", "16", "--context", "1024", "--batch", "8", "--steps", "8"]
+# With which XLA's own offloading is published.
+XLA_FLAGS = "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true --xla_gpu_enable_pipelined_host_offloading=true"
 PLUGIN_PARTS = {
+    "jax": [
+        Part("jax_decoder", "a decoder trained in six ways with JAX", 180, [],
+             [*JAX_DECODER, "--modes", "keep,checkpoint,save-names,ebb,ebb-offload,ebb-names"],
+             functools.partial(read_jax_decoder, "jax_decoder")),
+        Part("jax_decoder_flags", "the same beside XLA's own offloading, with its flags", 120, [],
+             ["env", XLA_FLAGS, *JAX_DECODER, "--modes", "xla-offload,ebb-names,ebb-offload"],
+             functools.partial(read_jax_decoder, "jax_decoder_flags")),
+    ],
     "torch": [
         Part("torch_tests", "ebb.torch's tests, those of a GPU among them", 170, [],
              [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "tests/plugins/torch"], read_pytest),

@@ -107,6 +107,16 @@ class FiguresTest(unittest.TestCase):
             self.decoder()
 
 
+    def test_modes_of_a_jax_decoder_stand_beside_each_other(self):
+        rows = [{"mode": mode, "step_ms": 100.0 + i, "temp_mib": 50.0 - i} for i, mode in enumerate(("keep", "xla-offload", "ebb-names"))]
+        named = by_name(run_all.read_jax_decoder("j", json.dumps({"rows": rows}))[1])
+        self.assertEqual(sorted(named), ["j.ebb-names.step.keep", "j.ebb-names.step.xla-offload", "j.ebb-names.temp.keep",
+                                         "j.ebb-names.temp.xla-offload"])
+        self.assertAlmostEqual(named["j.ebb-names.temp.keep"]["ratio"], 48 / 50)
+        with self.assertRaises(run_all.Failure):
+            run_all.read_jax_decoder("j", json.dumps({"rows": rows[:2]}))
+
+
 class PartsTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -200,6 +210,7 @@ class TableTest(unittest.TestCase):
                 self.assertLessEqual(len(modes) * float(part.command[part.command.index("--limit-s") + 1]), part.limit_s)
 
     def test_parts_are_those_of_the_core_or_of_one_framework(self):
+        self.assertEqual(run_all.arguments_of(["--plugin", "jax"]).parts, run_all.PLUGIN_PARTS["jax"])
         self.assertEqual(run_all.arguments_of([]).parts, run_all.PARTS)
         self.assertEqual(run_all.arguments_of(["--plugin", "torch"]).parts, run_all.PLUGIN_PARTS["torch"])
         self.assertEqual([part.name for part in run_all.arguments_of(["--plugin", "torch", "--part", "torch_decoder"]).parts],

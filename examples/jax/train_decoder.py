@@ -5,9 +5,9 @@ that the losses are the same.
     python examples/jax/train_decoder.py --layers 24 --width 512 --text FILE --modes keep,checkpoint,ebb-names
 
 Modes: keep (JAX alone), checkpoint (jax.checkpoint around each layer, which is computed again), save-names
-(jax.checkpoint that saves the values with names), ebb (ebb.jax.offload, automatic), ebb-offload (everything above the
-floor moves), ebb-names (the values with names move, the rest is computed again). On the CPU there is nothing to gain by
-moving: it shows what moves and that nothing changes.
+(jax.checkpoint that saves the values with names), xla-offload (the same, moved to the host by XLA), ebb
+(ebb.jax.offload, automatic), ebb-offload (everything above the floor moves), ebb-names (the values with names move, the
+rest is computed again). On the CPU there is nothing to gain by moving: it shows what moves and that nothing changes.
 
 The losses are the same bits on the CPU. For that, this program asks two things of XLA: no fused multiply-adds (where
 XLA_FLAGS is not set), which it may make wherever a product and a sum come to lie in one loop, in each mode elsewhere;
@@ -80,6 +80,9 @@ MODES = {
     "keep": lambda run, floor: run,
     "checkpoint": lambda run, floor: jax.checkpoint(run),
     "save-names": lambda run, floor: jax.checkpoint(run, policy=jax.checkpoint_policies.save_only_these_names(*NAMES)),
+    "xla-offload": lambda run, floor: jax.checkpoint(run, policy=jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=NAMES, offload_src="device",
+        offload_dst="pinned_host")),
     "ebb": lambda run, floor: ebb.jax.offload(run, floor=floor),
     "ebb-offload": lambda run, floor: ebb.jax.offload(run, policy="offload", floor=floor),
     "ebb-names": lambda run, floor: ebb.jax.offload(run, names=NAMES),
