@@ -18,6 +18,7 @@ class Agreement:
         self._name = name
         self._store = None
         self._steps = 0
+        self._plan: str | None = None
         self._is_posted = False
         self._is_over = False
         self._outcome = ""
@@ -29,18 +30,18 @@ class Agreement:
             return
         try:
             self._talk(runtime)
-        except RuntimeError as why:  # the store is gone: training is not to end for it
+        except (RuntimeError, AttributeError) as why:  # no store any more, or none that is known: training goes on
             self._is_over = True
             self._outcome = f"no plan was agreed on between processes: {why}\n"
 
     def _talk(self, runtime: _library.Runtime) -> None:
         if not self._is_posted:
-            plan = runtime.plan()
-            if plan is None:
-                return
+            last, self._plan = self._plan, runtime.plan()
+            if self._plan is None or self._plan != last:
+                return  # plans are compared with each other at first, each for some steps
             self._store = dist.PrefixStore(f"ebb/{self._name}", dist.distributed_c10d._get_default_store())
             budget_bytes = runtime.statistics()["device_budget_bytes"]
-            self._store.set(f"{dist.get_rank()}", json.dumps([budget_bytes, dist.get_rank(), plan]))
+            self._store.set(f"{dist.get_rank()}", json.dumps([budget_bytes, dist.get_rank(), self._plan]))
             self._is_posted = True
         if dist.get_rank() == 0:
             self._choose()

@@ -24,7 +24,7 @@ def test_all_modes(dtype):
     result = json.loads(done.stdout)
     assert result["losses_are_the_same"]
     rows = {row["mode"]: row for row in result["rows"]}
-    assert len(rows) == 6
+    assert len(rows) == 7
     losses = rows["keep"]["losses"]
     assert losses[-1] < losses[0] and len(set(losses)) == len(losses)
     for mode in ("ebb", "ebb-offload", "ebb-names"):
