@@ -69,8 +69,7 @@ run_tests() { # PRESET [LABELS_LEFT_OUT]
 
 run_plugins() {
     echo "== test plugins"
-    bash tests/plugins/run.sh torch
-    bash tests/plugins/run.sh jax
+    bash tests/plugins/run.sh all
 }
 
 # Where cmake/setup.sh cuda has installed one, the system has none.
