@@ -28,6 +28,27 @@ std::string_view text_in(const void *value) {
     return view_of(*static_cast<const xla::span *>(value));
 }
 
+template <typename word>
+bool same_word(const char *left, const char *right) {
+    word of_left, of_right;
+    std::memcpy(&of_left, left, sizeof of_left);
+    std::memcpy(&of_right, right, sizeof of_right);
+    return of_left == of_right;
+}
+
+// All are compared at every call, and most are shorter than calling memcmp is worth.
+bool same(std::string_view left, std::string_view right) {
+    const std::size_t size = left.size();
+    if (size != right.size()) {
+        return false;
+    }
+    if (size - 4 <= 4) {
+        return same_word<std::uint32_t>(left.data(), right.data()) &&
+               same_word<std::uint32_t>(left.data() + size - 4, right.data() + size - 4);
+    }
+    return size == 0 || std::memcmp(left.data(), right.data(), size) == 0;
+}
+
 // One attribute as it came; of kinds that nobody reads there is no content.
 struct raw_attribute {
     std::int32_t kind = 0;
@@ -42,8 +63,8 @@ struct raw_attribute {
         }
     }
     [[nodiscard]] bool is(const xla::attributes &block, std::int64_t i) const {
-        return block.kinds[i] == kind && view_of(*block.names[i]) == key &&
-               (kind != xla::k_string_attribute || text_in(block.values[i]) == text) &&
+        return block.kinds[i] == kind && same(view_of(*block.names[i]), key) &&
+               (kind != xla::k_string_attribute || same(text_in(block.values[i]), text)) &&
                (kind != xla::k_scalar_attribute || number_in(block.values[i]) == number);
     }
     auto operator<=>(const raw_attribute &) const = default;

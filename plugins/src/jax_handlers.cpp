@@ -98,23 +98,27 @@ struct call {
     void *stream = nullptr;
     std::int64_t run = 0;
     std::int32_t ordinal = 0;
+    place_key where;
 
     call(const xla::call_frame &frame, mover &mover_of_platform)
         : view{frame}, with(mover_of_platform), said(attributes_of(frame.attrs)) {}
 
     failure ask_context() {
+        const bool has_streams = with.has_streams();
         const xla::call_frame &frame = view.frame;
         xla::run_id_get_args run_args{sizeof run_args, nullptr, frame.ctx, 0};
         xla::device_ordinal_get_args ordinal_args{sizeof ordinal_args, nullptr, frame.ctx, 0};
         xla::stream_get_args stream_args{sizeof stream_args, nullptr, frame.ctx, nullptr};
         if (frame.table->run_id_get(&run_args) != nullptr ||
             frame.table->device_ordinal_get(&ordinal_args) != nullptr ||
-            (with.has_streams() && frame.table->stream_get(&stream_args) != nullptr)) {
+            (has_streams && frame.table->stream_get(&stream_args) != nullptr)) {
             return {EBB_INTERNAL, "ebb.jax: XLA does not tell run, device or stream of this call"};
         }
         run = run_args.run_id;
         ordinal = ordinal_args.device_ordinal;
         stream = stream_args.stream;
+        // Without streams all devices of XLA are one: the machine's memory.
+        where = {&with, has_streams ? ordinal : 0, said.stays};
         return {};
     }
 
@@ -127,10 +131,6 @@ struct call {
             separator = ", ";
         }
         return text;
-    }
-    place_key where() const {
-        // Without streams all devices of XLA are one: the machine's memory.
-        return {&with, with.has_streams() ? ordinal : 0, said.stays};
     }
 };
 
@@ -179,8 +179,8 @@ failure offload(call &now) {
     }
     process &all = the_process();
     groups::begun begun;
-    while ((begun = all.groups_of_all.begin(now.where(), now.said, now.ordinal, now.run)).made == nullptr) {
-        if (failure why = open_place(now.with, now.where())) {
+    while ((begun = all.groups_of_all.begin(now.where, now.said, now.ordinal, now.run)).made == nullptr) {
+        if (failure why = open_place(now.with, now.where)) {
             return why;
         }
     }
@@ -199,7 +199,7 @@ failure offload(call &now) {
 
 failure check_reload(const call &now, const group &what) {
     const frame_view &view = now.view;
-    const std::string_view unlike = what.home->key != now.where() || what.ordinal != now.ordinal ? "on another device"
+    const std::string_view unlike = what.home->key != now.where || what.ordinal != now.ordinal ? "on another device"
                                     : what.parts.size() != static_cast<std::size_t>(view.frame.results.size) ||
                                             what.parts.size() != now.said.names.size()
                                         ? "as another number of arrays"
@@ -228,11 +228,15 @@ failure check_reload(const call &now, const group &what) {
 
 failure read_handle(call &now, std::uint64_t &handle) {
     const xla::buffer &operand = now.view.argument(0);
-    std::vector<std::uint64_t> handles(element_count(operand) / 2);
-    if (handles.empty()) {
+    const std::uint64_t count = element_count(operand) / 2;
+    if (count == 0) {
         return {EBB_INVALID_ARGUMENT, "ebb.jax: " + now.title() + " is asked for without a handle"};
     }
-    if (failure why = now.with.read_handles(operand.data, handles, now.stream)) {
+    if (count == 1) {
+        return now.with.read_handles(operand.data, &handle, 1, now.stream);
+    }
+    std::vector<std::uint64_t> handles(count);
+    if (failure why = now.with.read_handles(operand.data, handles.data(), count, now.stream)) {
         return why;
     }
     for (const std::uint64_t one : handles) {
@@ -283,7 +287,7 @@ failure reload(call &now) {
 // ---------------------------------------------------------------------------------------------------- entries --
 
 xla::error *error_of(const xla::api *table, const failure &why) {
-    xla::error_create_args args{sizeof args, nullptr, why.text.c_str(), code_of(why.status)};
+    xla::error_create_args args{sizeof args, nullptr, why.text->c_str(), code_of(why.status)};
     return table->error_create(&args);
 }
 
