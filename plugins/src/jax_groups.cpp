@@ -92,7 +92,9 @@ groups::~groups() {
 
 void give_back::operator()(group *one) const noexcept {
     ended_groups ended(*owner);
-    const std::lock_guard<std::mutex> lock(owner->mutex_);
+    if (!one->is_whole) {
+        owner->end_one(one->handle, "not all of it was offloaded");
+    }
     owner->drop(*one, ended);
 }
 
@@ -115,7 +117,7 @@ group *groups::living(std::uint64_t handle) const {
 }
 
 void groups::drop(group &one, ended_groups &ended) {
-    if (--one.users == 0) {
+    if (one.users.fetch_sub(1, std::memory_order_acq_rel) == 1) {
         ended.add(one);
     }
 }
@@ -180,7 +182,8 @@ std::vector<std::shared_ptr<place>> groups::places() const {
     return found;
 }
 
-groups::begun groups::begin(const place_key &where, const call_attributes &of, std::int32_t ordinal, std::int64_t run) {
+groups::begun groups::begin(const place_key &where, const call_attributes &of, std::int32_t ordinal, std::int64_t run,
+                            std::uint64_t size_bytes) {
     ended_groups ended(*this);
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = places_.find(where);
@@ -190,6 +193,7 @@ groups::begun groups::begin(const place_key &where, const call_attributes &of, s
     place &home = *found->second;
     site_record &site = home.sites[{of.site, ordinal, of.reloads}];
     reserve_unused();
+    endings_.resize(k_remembered_ends);
     bool first_of_step = false;
     if (site.runs.begins(run)) {
         site.run_number++;
@@ -205,17 +209,17 @@ groups::begun groups::begin(const place_key &where, const call_attributes &of, s
     made.ordinal = ordinal;
     made.run = run;
     made.site = &site;
+    made.run_number = site.run_number;
+    made.size_bytes = size_bytes;
     made.own_reloads = made.other_reloads = 0;
-    made.users = 1;
+    made.users.store(2, std::memory_order_relaxed);
+    made.is_whole = false;
+    made.handle += k_most_groups;
+    link_newest(made);
     return {used_group(&made, {this}), first_of_step};
 }
 
-std::uint64_t groups::add(used_group made) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    endings_.resize(k_remembered_ends);
-    group &one = *made.release();
-    one.run_number = one.site->run_number;
-    one.handle += k_most_groups;
+void groups::link_newest(group &one) {
     one.lives = true;
     one.newer = nullptr;
     one.older = newest_;
@@ -224,16 +228,35 @@ std::uint64_t groups::add(used_group made) {
     live_count_++;
     live_bytes_ += one.size_bytes;
     one.home->live_groups++;
-    return one.handle;
 }
 
 used_group groups::find(std::uint64_t handle) {
     const std::lock_guard<std::mutex> lock(mutex_);
     group *const one = living(handle);
     if (one != nullptr) {
-        one->users++;
+        one->users.fetch_add(1, std::memory_order_relaxed);
     }
     return used_group(one, {this});
+}
+
+used_group groups::find_to_reload(std::uint64_t handle, std::int64_t run) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    group *const one = living(handle);
+    if (one != nullptr) {
+        one->users.fetch_add(1, std::memory_order_relaxed);
+        const bool own = one->run == run;
+        (own ? one->own_reloads : one->other_reloads)++;
+        (own ? one->site->own_reloads : one->site->other_reloads)++;
+        one->site->in_loops |= own && one->own_reloads > one->of->reloads;
+    }
+    return used_group(one, {this});
+}
+
+void groups::not_reloaded(group &what, std::int64_t run) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const bool own = what.run == run;
+    (own ? what.own_reloads : what.other_reloads)--;
+    (own ? what.site->own_reloads : what.site->other_reloads)--;
 }
 
 const char *groups::why_gone(std::uint64_t handle) const {
@@ -246,19 +269,6 @@ const char *groups::why_gone(std::uint64_t handle) const {
     const std::uint64_t index = index_of(handle);
     const bool was = handle >= k_most_groups && index < all_.size() && handle <= all_[index]->handle;
     return was ? "it ended long ago" : "this process never offloaded it";
-}
-
-void groups::reloaded(used_group what, std::int64_t run) {
-    ended_groups ended(*this);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    group &one = *what.release();
-    if (one.lives) {
-        const bool own = one.run == run;
-        (own ? one.own_reloads : one.other_reloads)++;
-        (own ? one.site->own_reloads : one.site->other_reloads)++;
-        one.site->in_loops |= own && one.own_reloads > one.of->reloads;
-    }
-    drop(one, ended);
 }
 
 void groups::end_one(std::uint64_t handle, const char *why) {

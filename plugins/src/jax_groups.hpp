@@ -1,6 +1,7 @@
 // What wrapped calls moved: which group of activations a handle stands for, and how long it lives.
 #pragma once
 
+#include <atomic>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -89,6 +90,8 @@ struct group {
     std::int64_t run = 0;
     std::vector<part> parts;
     std::uint64_t size_bytes = 0;
+    std::uint64_t handle = 0;  // is not 0
+    bool is_whole = false;     // for the call that offloads to say; otherwise it ends with that call
 
     group() = default;
     group(const group &) = delete;
@@ -98,10 +101,9 @@ private:
     friend class groups;
     friend class ended_groups;
     site_record *site = nullptr;  // of home
-    std::uint64_t handle = 0;
     std::uint64_t own_reloads = 0, other_reloads = 0;
     std::uint64_t run_number = 0;              // of the runs of its site
-    std::uint32_t users = 0;                   // calls that are at work on it, and one while it lives
+    std::atomic<std::uint32_t> users{0};       // calls that are at work on it, and one while it lives
     bool lives = false;                        // is found by its handle
     group *older = nullptr, *newer = nullptr;  // among those that live, or behind each other on another list
 };
@@ -141,15 +143,16 @@ public:
         used_group made;             // null: there is no such place
         bool first_of_step = false;  // another run, and nothing is live on the device
     };
-    // To be called before the parts of a group are offloaded.
-    begun begin(const place_key &where, const call_attributes &of, std::int32_t ordinal, std::int64_t run);
-    // Its handle, which is not 0.
-    std::uint64_t add(used_group made);
+    // A new group, whose parts are to be offloaded.
+    begun begin(const place_key &where, const call_attributes &of, std::int32_t ordinal, std::int64_t run,
+                std::uint64_t size_bytes);
 
     // Null where it is gone.
     used_group find(std::uint64_t handle);
     const char *why_gone(std::uint64_t handle) const;
-    void reloaded(used_group what, std::int64_t run);
+    // What is found counts as reloaded in that run, until it is said that it was not.
+    used_group find_to_reload(std::uint64_t handle, std::int64_t run);
+    void not_reloaded(group &what, std::int64_t run);
 
     void end_one(std::uint64_t handle, const char *why);
     std::uint64_t release_all(const char *why);  // but what stays
@@ -168,6 +171,7 @@ private:
     };
 
     void reserve_unused();
+    void link_newest(group &one);
     group *living(std::uint64_t handle) const;
     void end(group &one, const char *why, ended_groups &ended);
     void drop(group &one, ended_groups &ended);

@@ -144,8 +144,20 @@ failure size_of(const xla::buffer &one, const std::string &name, std::uint64_t &
     return {};
 }
 
+failure size_of_parts(const call &now, std::uint64_t &size_bytes) {
+    for (std::size_t i = 0; i < now.said.names.size(); ++i) {
+        std::uint64_t of_one = 0;
+        if (failure why = size_of(now.view.argument(static_cast<std::int64_t>(i)), now.said.names[i], of_one)) {
+            return why;
+        }
+        size_bytes += of_one;
+    }
+    return {};
+}
+
 failure offload_parts(call &now, group &made) {
     ebb_runtime *const runtime = made.home->runtime;
+    made.parts.reserve(now.said.names.size());
     if (const ebb_status status = ebb_scope_push(runtime, now.said.scope.c_str()); status != EBB_OK) {
         return failed_call(status);
     }
@@ -160,7 +172,6 @@ failure offload_parts(call &now, group &made) {
         }
         if (!why) {
             made.parts.push_back(one);
-            made.size_bytes += size_bytes;
         }
     }
     ebb_scope_pop(runtime);
@@ -177,9 +188,13 @@ failure offload(call &now) {
         frame.results.size != 1) {
         return {EBB_INVALID_ARGUMENT, "ebb.jax: ebb_offload has fewer operands than names, or not one result"};
     }
+    std::uint64_t size_bytes = 0;
+    if (failure why = size_of_parts(now, size_bytes)) {
+        return why;
+    }
     process &all = the_process();
     groups::begun begun;
-    while ((begun = all.groups_of_all.begin(now.where, now.said, now.ordinal, now.run)).made == nullptr) {
+    while ((begun = all.groups_of_all.begin(now.where, now.said, now.ordinal, now.run, size_bytes)).made == nullptr) {
         if (failure why = open_place(now.with, now.where)) {
             return why;
         }
@@ -193,8 +208,11 @@ failure offload(call &now) {
     if (failure why = offload_parts(now, made)) {
         return why;
     }
-    const std::uint64_t handle = all.groups_of_all.add(std::move(begun.made));
-    return now.with.write_handle(now.view.result(0).data, handle, now.stream);
+    if (failure why = now.with.write_handle(now.view.result(0).data, made.handle, now.stream)) {
+        return why;
+    }
+    made.is_whole = true;
+    return {};
 }
 
 failure check_reload(const call &now, const group &what) {
@@ -263,25 +281,21 @@ failure reload(call &now) {
         return why;
     }
     groups &all = the_process().groups_of_all;
-    used_group what = all.find(handle);
+    const used_group what = now.said.stays ? all.find(handle) : all.find_to_reload(handle, now.run);
     if (what == nullptr) {
         return {EBB_STALE_HANDLE, "ebb.jax: what " + now.title() + " offloaded is gone: " + all.why_gone(handle)};
     }
-    if (failure why = check_reload(now, *what)) {
-        return why;
-    }
-    for (std::size_t i = 0; i < what->parts.size(); ++i) {
+    failure why = check_reload(now, *what);
+    for (std::size_t i = 0; i < what->parts.size() && !why; ++i) {
         void *const data = now.view.result(static_cast<std::int64_t>(i)).data;
-        if (failure why = now.with.reload(*what->home, what->parts[i], data, now.stream)) {
-            return why;
-        }
+        why = now.with.reload(*what->home, what->parts[i], data, now.stream);
     }
-    if (now.said.stays) {
+    if (why && !now.said.stays) {
+        all.not_reloaded(*what, now.run);
+    } else if (!why && now.said.stays) {
         all.end_one(handle, "it was brought back");
-    } else {
-        all.reloaded(std::move(what), now.run);
     }
-    return {};
+    return why;
 }
 
 // ---------------------------------------------------------------------------------------------------- entries --

@@ -17,12 +17,12 @@ protected:
         call_attributes &said = said_[{site, reloads}];
         said.site = site;
         said.reloads = reloads;
-        groups::begun begun = all_.begin(k_home, said, 0, run);
+        groups::begun begun = all_.begin(k_home, said, 0, run, 100);
         first_of_step_ = begun.first_of_step;
-        begun.made->size_bytes = 100;
-        return all_.add(std::move(begun.made));
+        begun.made->is_whole = true;
+        return begun.made->handle;
     }
-    void reloaded(std::uint64_t handle, std::int64_t run) { all_.reloaded(all_.find(handle), run); }
+    void reloaded(std::uint64_t handle, std::int64_t run) { EXPECT_NE(all_.find_to_reload(handle, run), nullptr); }
     bool lives(std::uint64_t handle) { return all_.find(handle) != nullptr; }
 
     static constexpr place_key k_home{};
@@ -125,6 +125,13 @@ TEST_F(group_life, says_why_it_is_gone) {
     EXPECT_STREQ(all_.why_gone(one), "it ended long ago");
 }
 
+TEST_F(group_life, a_reload_that_failed_does_not_count) {
+    const std::uint64_t one = offload(1);
+    all_.not_reloaded(*all_.find_to_reload(one, 1), 1);
+    offload(2);
+    EXPECT_TRUE(lives(one));
+}
+
 TEST_F(group_life, goes_on_while_a_call_uses_it) {
     const std::uint64_t one = offload(1);
     used_group used = all_.find(one);
@@ -135,7 +142,7 @@ TEST_F(group_life, goes_on_while_a_call_uses_it) {
     const std::uint64_t other = offload(2);
     EXPECT_NE(all_.find(other).get(), used.get());
     const group *const freed = used.get();
-    all_.reloaded(std::move(used), 1);
+    used = nullptr;
     const std::uint64_t third = offload(3);
     EXPECT_EQ(all_.find(third).get(), freed);
     EXPECT_NE(third, one);
@@ -143,11 +150,16 @@ TEST_F(group_life, goes_on_while_a_call_uses_it) {
     EXPECT_STREQ(all_.why_gone(one), "the test said so");
 }
 
-TEST_F(group_life, what_was_begun_and_not_added_leaves_nothing) {
+TEST_F(group_life, what_was_not_offloaded_whole_leaves_nothing) {
     call_attributes said;
-    EXPECT_NE(all_.begin(k_home, said, 0, 1).made, nullptr);
-    EXPECT_EQ(all_.begin({nullptr, 1, false}, said, 0, 1).made, nullptr);  // no such place
+    groups::begun begun = all_.begin(k_home, said, 0, 1, 100);
+    const std::uint64_t broken = begun.made->handle;
+    EXPECT_EQ(all_.live_bytes(), 100U);
+    begun.made = nullptr;
     EXPECT_EQ(all_.live_count(), 0U);
+    EXPECT_EQ(all_.live_bytes(), 0U);
+    EXPECT_STREQ(all_.why_gone(broken), "not all of it was offloaded");
+    EXPECT_EQ(all_.begin({nullptr, 1, false}, said, 0, 1, 100).made, nullptr);  // no such place
     const std::uint64_t one = offload(1);
     EXPECT_TRUE(lives(one));
     all_.close("the test said so");
