@@ -46,7 +46,10 @@ bool same(std::string_view left, std::string_view right) {
         return same_word<std::uint32_t>(left.data(), right.data()) &&
                same_word<std::uint32_t>(left.data() + size - 4, right.data() + size - 4);
     }
-    return size == 0 || std::memcmp(left.data(), right.data(), size) == 0;
+    if (size < 4) {
+        return std::equal(left.begin(), left.end(), right.begin());
+    }
+    return std::memcmp(left.data(), right.data(), size) == 0;
 }
 
 // One attribute as it came; of kinds that nobody reads there is no content.
