@@ -150,6 +150,18 @@ TEST_F(group_life, goes_on_while_a_call_uses_it) {
     EXPECT_STREQ(all_.why_gone(one), "the test said so");
 }
 
+TEST_F(group_life, a_place_goes_with_the_last_call_that_uses_it) {
+    offload(1);
+    const std::uint64_t other = offload(1);
+    all_.end_one(offload(1), "the test said so");
+    const std::weak_ptr<place> home = all_.places().front();
+    used_group used = all_.find(other);
+    all_.close("the test said so");
+    EXPECT_FALSE(home.expired());
+    used = nullptr;
+    EXPECT_TRUE(home.expired());
+}
+
 TEST_F(group_life, what_was_not_offloaded_whole_leaves_nothing) {
     call_attributes said;
     groups::begun begun = all_.begin(k_home, said, 0, 1, 100);
