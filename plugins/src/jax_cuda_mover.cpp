@@ -75,11 +75,10 @@ public:
     }
 
     // The handle is a value that the kernels before this call make: it can be read when they are done.
-    failure read_handles(const void *from, std::vector<std::uint64_t> &handles, void *stream) override {
+    failure read_handles(const void *from, std::uint64_t *handles, std::size_t count, void *stream) override {
         const auto device = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(from));
         return in_context(stream, [&]() -> failure {
-            int status =
-                driver_->memcpy_d_to_h_async(handles.data(), device, handles.size() * sizeof handles[0], stream);
+            int status = driver_->memcpy_d_to_h_async(handles, device, count * sizeof *handles, stream);
             if (status != 0) {
                 return failed_driver_call("cuMemcpyDtoHAsync", status);
             }

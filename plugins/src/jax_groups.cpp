@@ -1,6 +1,7 @@
 #include "jax_groups.hpp"
 
 #include <algorithm>
+#include <new>
 
 namespace ebb_jax {
 namespace {
@@ -10,6 +11,28 @@ constexpr std::uint64_t k_runs_in_flight = 32;
 // The same for groups that were reloaded, but nobody knows whether for the last time: they had come to their backward.
 constexpr std::uint64_t k_runs_behind = 2;
 constexpr std::size_t k_remembered_ends = 4096;
+
+// A handle: above the index of its group, how often that was used. At a million a second that comes round after days,
+// for a single group.
+constexpr unsigned k_index_bits = 24;
+constexpr std::uint64_t k_most_groups = std::uint64_t{1} << k_index_bits;
+constexpr std::uint64_t index_of(std::uint64_t handle) {
+    return handle & (k_most_groups - 1);
+}
+
+// Where no other run of its site can need it.
+bool is_over(const call_attributes &of, const site_record &site, std::uint64_t own_reloads, std::uint64_t run_number) {
+    if (own_reloads > 0 && own_reloads == of.reloads && !site.in_loops) {
+        return true;
+    }
+    const bool only_own = site.own_reloads > 0 && site.other_reloads == 0;
+    return only_own && site.run_number >= run_number + (own_reloads > 0 ? k_runs_behind : k_runs_in_flight);
+}
+
+// What the newest run of a site holds is not left behind, at least not yet.
+bool is_left(const group &one, const site_record &site) {
+    return !one.of->stays && one.run != site.runs.newest();
+}
 
 }  // namespace
 
@@ -30,149 +53,254 @@ place::~place() {
     }
 }
 
-group::~group() {
-    for (const part &one : parts) {
-        ebb_release(home->runtime, one.activation);
+// Groups that nobody uses any more. Outlives the lock under which it is filled: ending activations calls Ebb.
+class ended_groups {
+public:
+    explicit ended_groups(groups &owner) : owner_(owner) {}
+    ended_groups(const ended_groups &) = delete;
+    ended_groups &operator=(const ended_groups &) = delete;
+    ~ended_groups() {
+        if (first_ == nullptr) {
+            return;
+        }
+        for (group *one = first_; one != nullptr; one = one->newer) {
+            for (const part &each : one->parts) {
+                ebb_release(one->home->runtime, each.activation);
+            }
+            one->parts.clear();
+            one->size_bytes = 0;
+            one->home.reset();
+        }
+        const std::lock_guard<std::mutex> lock(owner_.mutex_);
+        last_->newer = owner_.unused_;
+        owner_.unused_ = first_;
+    }
+    void add(group &one) {
+        one.newer = nullptr;
+        (first_ == nullptr ? first_ : last_->newer) = &one;
+        last_ = &one;
+    }
+
+private:
+    groups &owner_;
+    group *first_ = nullptr, *last_ = nullptr;
+};
+
+groups::~groups() {
+    close("its owner is gone");
+}
+
+void give_back::operator()(group *one) const noexcept {
+    ended_groups ended(*owner);
+    if (!one->is_whole) {
+        owner->end_one(one->handle, "not all of it was offloaded");
+    }
+    owner->drop(*one, ended);
+}
+
+void groups::reserve_unused() {
+    if (unused_ != nullptr) {
+        return;
+    }
+    if (all_.size() == k_most_groups) {
+        throw std::bad_alloc();
+    }
+    all_.push_back(std::make_unique<group>());
+    unused_ = all_.back().get();
+    unused_->handle = all_.size() - 1;
+}
+
+group *groups::living(std::uint64_t handle) const {
+    const std::uint64_t index = index_of(handle);
+    group *const one = index < all_.size() ? all_[index].get() : nullptr;
+    return one != nullptr && one->lives && one->handle == handle ? one : nullptr;
+}
+
+void groups::drop(group &one, ended_groups &ended) {
+    if (one.users.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        ended.add(one);
     }
 }
 
-void groups::end(groups_by_age::iterator which, const char *why, std::vector<std::shared_ptr<group>> &ended) {
-    group &one = *which->second;
+void groups::end(group &one, const char *why, ended_groups &ended) {
+    live_count_--;
     live_bytes_ -= one.size_bytes;
     one.home->live_groups--;
-    ended_.emplace_back(which->first, why);
-    if (ended_.size() > k_remembered_ends) {
-        ended_.pop_front();
-    }
-    ended.push_back(std::move(which->second));
-    live_.erase(which);
+    one.lives = false;
+    (one.older == nullptr ? oldest_ : one.older->newer) = one.newer;
+    (one.newer == nullptr ? newest_ : one.newer->older) = one.older;
+    endings_[ended_count_++ % k_remembered_ends] = {one.handle, why};
+    drop(one, ended);
 }
 
-bool groups::is_over(const group &one, const site_record &site) const {
-    if (one.own_reloads > 0 && one.own_reloads == one.site.reloads && !site.in_loops) {
-        return true;
-    }
-    const bool only_own = site.own_reloads > 0 && site.other_reloads == 0;
-    return only_own && site.run_number >= one.run_number + (one.own_reloads > 0 ? k_runs_behind : k_runs_in_flight);
-}
-
-void groups::sweep(const place &home, std::int64_t run, std::vector<std::shared_ptr<group>> &ended) {
-    for (auto at = live_.begin(); at != live_.end();) {
-        const auto here = at++;
-        const group &one = *here->second;
-        if (one.home.get() != &home || one.run == run || one.stays) {
+void groups::sweep(const place &home, std::int64_t run, ended_groups &ended) {
+    for (group *at = oldest_; at != nullptr;) {
+        group &one = *std::exchange(at, at->newer);
+        if (one.home.get() != &home || one.run == run || one.of->stays) {
             continue;
         }
-        if (is_over(one, sites_[one.site])) {
-            end(here, "another run began after its last reload", ended);
+        if (is_over(*one.of, *one.site, one.own_reloads, one.run_number)) {
+            end(one, "another run began after its last reload", ended);
         }
     }
 }
 
-// What the newest run of a site holds is not left behind, at least not yet.
-bool groups::is_left(const group &one) {
-    return !one.stays && one.run != sites_[one.site].runs.newest();
-}
-
-void groups::sweep_to_cap(std::vector<std::shared_ptr<group>> &ended) {
+void groups::sweep_to_cap(ended_groups &ended) {
+    if (live_bytes_ <= cap_bytes_) {
+        return;
+    }
     std::uint64_t left_bytes = 0;
-    for (const auto &[handle, one] : live_) {
-        left_bytes += is_left(*one) ? one->size_bytes : 0;
+    for (const group *one = oldest_; one != nullptr; one = one->newer) {
+        left_bytes += is_left(*one, *one->site) ? one->size_bytes : 0;
     }
-    for (auto at = live_.begin(); at != live_.end() && left_bytes > cap_bytes_;) {
-        const auto here = at++;
-        if (is_left(*here->second)) {
-            left_bytes -= here->second->size_bytes;
-            end(here, "newer ones that were not reloaded in their own run took its place (survivor_memory)", ended);
+    for (group *at = oldest_; at != nullptr && left_bytes > cap_bytes_;) {
+        group &one = *std::exchange(at, at->newer);
+        if (is_left(one, *one.site)) {
+            left_bytes -= one.size_bytes;
+            end(one, "newer ones that were not reloaded in their own run took its place (survivor_memory)", ended);
         }
     }
 }
 
-bool groups::begin_run(place &home, const site_key &site, std::int64_t run) {
-    std::vector<std::shared_ptr<group>> ended;  // outlives the lock: ending activations calls Ebb
+std::shared_ptr<place> groups::place_of(const place_key &key) const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    site_record &record = sites_[site];
-    if (record.runs.begins(run)) {
-        record.run_number++;
+    const auto found = places_.find(key);
+    return found == places_.end() ? nullptr : found->second;
+}
+
+void groups::open_place(std::shared_ptr<place> opened) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    places_[opened->key] = std::move(opened);
+}
+
+std::vector<std::shared_ptr<place>> groups::places() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<std::shared_ptr<place>> found;
+    for (const auto &[key, one] : places_) {
+        found.push_back(one);
+    }
+    return found;
+}
+
+groups::begun groups::begin(const place_key &where, const call_attributes &of, std::int32_t ordinal, std::int64_t run,
+                            std::uint64_t size_bytes) {
+    ended_groups ended(*this);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = places_.find(where);
+    if (found == places_.end()) {
+        return {};
+    }
+    place &home = *found->second;
+    site_record &site = home.sites[{of.site, ordinal, of.reloads}];
+    reserve_unused();
+    endings_.resize(k_remembered_ends);
+    bool first_of_step = false;
+    if (site.runs.begins(run)) {
+        site.run_number++;
         sweep_to_cap(ended);
     }
-    if (!home.runs.begins(run)) {
-        return false;
+    if (home.runs.begins(run)) {
+        sweep(home, run, ended);
+        first_of_step = home.live_groups == 0;
     }
-    sweep(home, run, ended);
-    return home.live_groups == 0;
+    group &made = *std::exchange(unused_, unused_->newer);  // the newest that was freed: it is in the caches
+    made.home = found->second;
+    made.of = &of;
+    made.ordinal = ordinal;
+    made.run = run;
+    made.site = &site;
+    made.run_number = site.run_number;
+    made.size_bytes = size_bytes;
+    made.own_reloads = made.other_reloads = 0;
+    made.users.store(2, std::memory_order_relaxed);
+    made.is_whole = false;
+    made.handle += k_most_groups;
+    link_newest(made);
+    return {used_group(&made, {this}), first_of_step};
 }
 
-std::uint64_t groups::add(std::shared_ptr<group> made) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    made->run_number = sites_[made->site].run_number;
-    live_bytes_ += made->size_bytes;
-    made->home->live_groups++;
-    const std::uint64_t handle = ++last_handle_;
-    live_.emplace(handle, std::move(made));
-    return handle;
+void groups::link_newest(group &one) {
+    one.lives = true;
+    one.newer = nullptr;
+    one.older = newest_;
+    (newest_ == nullptr ? oldest_ : newest_->newer) = &one;
+    newest_ = &one;
+    live_count_++;
+    live_bytes_ += one.size_bytes;
+    one.home->live_groups++;
 }
 
-std::shared_ptr<group> groups::find(std::uint64_t handle) const {
+used_group groups::find(std::uint64_t handle) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = live_.find(handle);
-    return found == live_.end() ? nullptr : found->second;
+    group *const one = living(handle);
+    if (one != nullptr) {
+        one->users.fetch_add(1, std::memory_order_relaxed);
+    }
+    return used_group(one, {this});
+}
+
+used_group groups::find_to_reload(std::uint64_t handle, std::int64_t run) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    group *const one = living(handle);
+    if (one != nullptr) {
+        one->users.fetch_add(1, std::memory_order_relaxed);
+        const bool own = one->run == run;
+        (own ? one->own_reloads : one->other_reloads)++;
+        (own ? one->site->own_reloads : one->site->other_reloads)++;
+        one->site->in_loops |= own && one->own_reloads > one->of->reloads;
+    }
+    return used_group(one, {this});
+}
+
+void groups::not_reloaded(group &what, std::int64_t run) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const bool own = what.run == run;
+    (own ? what.own_reloads : what.other_reloads)--;
+    (own ? what.site->own_reloads : what.site->other_reloads)--;
 }
 
 const char *groups::why_gone(std::uint64_t handle) const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto ended = std::find_if(ended_.begin(), ended_.end(), [&](const auto &one) { return one.first == handle; });
-    if (ended != ended_.end()) {
-        return ended->second;
+    const auto ended =
+        std::find_if(endings_.begin(), endings_.end(), [&](const ending &one) { return one.handle == handle; });
+    if (handle != 0 && ended != endings_.end()) {
+        return ended->why;
     }
-    return handle <= last_handle_ ? "it ended long ago" : "this process never offloaded it";
-}
-
-void groups::reloaded(std::uint64_t handle, std::int64_t run) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = live_.find(handle);
-    if (found == live_.end()) {
-        return;
-    }
-    group &one = *found->second;
-    site_record &site = sites_[one.site];
-    if (one.run != run) {
-        one.other_reloads++;
-        site.other_reloads++;
-        return;
-    }
-    one.own_reloads++;
-    site.own_reloads++;
-    site.in_loops |= one.own_reloads > one.site.reloads;
+    const std::uint64_t index = index_of(handle);
+    const bool was = handle >= k_most_groups && index < all_.size() && handle <= all_[index]->handle;
+    return was ? "it ended long ago" : "this process never offloaded it";
 }
 
 void groups::end_one(std::uint64_t handle, const char *why) {
-    std::vector<std::shared_ptr<group>> ended;
+    ended_groups ended(*this);
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (const auto found = live_.find(handle); found != live_.end()) {
-        end(found, why, ended);
+    if (group *const one = living(handle); one != nullptr) {
+        end(*one, why, ended);
     }
 }
 
 std::uint64_t groups::release_all(const char *why) {
-    std::vector<std::shared_ptr<group>> ended;
+    ended_groups ended(*this);
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (auto at = live_.begin(); at != live_.end();) {
-        const auto here = at++;
-        if (!here->second->stays) {
-            end(here, why, ended);
+    std::uint64_t count = 0;
+    for (group *at = oldest_; at != nullptr;) {
+        group &one = *std::exchange(at, at->newer);
+        if (!one.of->stays) {
+            end(one, why, ended);
+            count++;
         }
     }
-    return ended.size();
+    return count;
 }
 
-void groups::forget_all(const char *why) {
-    std::vector<std::shared_ptr<group>> ended;
+void groups::close(const char *why) {
+    std::map<place_key, std::shared_ptr<place>> closed;  // outlives the lock, and what is ended the place
+    ended_groups ended(*this);
     const std::lock_guard<std::mutex> lock(mutex_);
-    while (!live_.empty()) {
-        end(live_.begin(), why, ended);
+    while (oldest_ != nullptr) {
+        end(*oldest_, why, ended);
     }
-    sites_.clear();
+    closed.swap(places_);
 }
 
 void groups::set_cap(std::uint64_t size_bytes) {
@@ -182,7 +310,7 @@ void groups::set_cap(std::uint64_t size_bytes) {
 
 std::uint64_t groups::live_count() const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return live_.size();
+    return live_count_;
 }
 
 std::uint64_t groups::live_bytes() const {

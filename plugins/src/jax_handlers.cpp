@@ -6,13 +6,11 @@
 #include <atomic>
 #include <cstring>
 #include <exception>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,14 +21,9 @@ namespace {
 
 // ------------------------------------------------------------------------------------------ of the process --
 
-// By platform, device, and whether it is for what stays: that comes in no order that a training step could be learned
-// by.
-using places_by_key = std::map<std::tuple<const mover *, std::int32_t, bool>, std::shared_ptr<place>>;
-
 struct process {
     groups groups_of_all;
-    std::mutex mutex;  // of what follows
-    places_by_key places;
+    std::mutex mutex;  // of the options, and of opening places by them
     ebb_runtime_options options{};
     std::atomic<bool> steps_are_marked{false};  // by the caller
 };
@@ -40,24 +33,21 @@ process &the_process() {
     return *one;
 }
 
-failure find_place(mover &with, std::int32_t ordinal, bool stays, std::shared_ptr<place> &found) {
+failure open_place(mover &with, const place_key &key) {
     process &all = the_process();
     const std::lock_guard<std::mutex> lock(all.mutex);
-    if (!with.has_streams()) {
-        ordinal = 0;  // all devices of XLA are one: the machine's memory
+    if (all.groups_of_all.place_of(key) != nullptr) {
+        return {};
     }
-    std::shared_ptr<place> &here = all.places[{&with, ordinal, stays}];
-    if (here == nullptr) {
-        auto made = std::make_shared<place>();
-        ebb_runtime_options options = all.options;
-        options.struct_size = sizeof options;
-        if (failure why = with.open(options, ordinal, *made)) {
-            return why;
-        }
-        made->name += stays ? " state" : "";
-        here = std::move(made);
+    auto made = std::make_shared<place>();
+    made->key = key;
+    ebb_runtime_options options = all.options;
+    options.struct_size = sizeof options;
+    if (failure why = with.open(options, key.ordinal, *made)) {
+        return why;
     }
-    found = here;
+    made->name += key.stays ? " state" : "";
+    all.groups_of_all.open_place(std::move(made));
     return {};
 }
 
@@ -90,27 +80,6 @@ struct frame_view {
     const xla::buffer &result(std::int64_t i) const {
         return *static_cast<const xla::buffer *>(frame.results.buffers[i]);
     }
-    const void *attribute(const char *name, std::int32_t kind) const {
-        for (std::int64_t i = 0; i < frame.attrs.size; ++i) {
-            const xla::span &key = *frame.attrs.names[i];
-            if (frame.attrs.kinds[i] == kind && std::string_view(key.data, key.size) == name) {
-                return frame.attrs.values[i];
-            }
-        }
-        return nullptr;
-    }
-    std::string text(const char *name) const {
-        const auto *found = static_cast<const xla::span *>(attribute(name, xla::k_string_attribute));
-        return found == nullptr ? std::string() : std::string(found->data, found->size);
-    }
-    std::int64_t number(const char *name) const {
-        const auto *found = static_cast<const xla::scalar *>(attribute(name, xla::k_scalar_attribute));
-        std::int64_t value = 0;
-        if (found != nullptr && found->type == xla::k_s64) {
-            std::memcpy(&value, found->value, sizeof value);
-        }
-        return value;
-    }
 };
 
 std::uint64_t element_count(const xla::buffer &one) {
@@ -121,68 +90,47 @@ std::uint64_t element_count(const xla::buffer &one) {
     return count;
 }
 
-std::vector<std::string> lines(const std::string &text) {
-    std::vector<std::string> all;
-    std::size_t from = 0;
-    while (from < text.size()) {
-        const std::size_t to = std::min(text.find('\n', from), text.size());
-        all.push_back(text.substr(from, to - from));
-        from = to + 1;
-    }
-    return all;
-}
-
 // One call of a handler, taken apart.
 struct call {
     frame_view view;
     mover &with;
+    const call_attributes &said;
     void *stream = nullptr;
     std::int64_t run = 0;
     std::int32_t ordinal = 0;
-    std::vector<std::string> names;
-    std::string scope;
-    std::shared_ptr<place> home;
+    place_key where;
 
-    call(const xla::call_frame &frame, mover &mover_of_platform) : view{frame}, with(mover_of_platform) {}
+    call(const xla::call_frame &frame, mover &mover_of_platform)
+        : view{frame}, with(mover_of_platform), said(attributes_of(frame.attrs)) {}
 
-    bool ask_context() {
+    failure ask_context() {
+        const bool has_streams = with.has_streams();
         const xla::call_frame &frame = view.frame;
         xla::run_id_get_args run_args{sizeof run_args, nullptr, frame.ctx, 0};
         xla::device_ordinal_get_args ordinal_args{sizeof ordinal_args, nullptr, frame.ctx, 0};
         xla::stream_get_args stream_args{sizeof stream_args, nullptr, frame.ctx, nullptr};
         if (frame.table->run_id_get(&run_args) != nullptr ||
             frame.table->device_ordinal_get(&ordinal_args) != nullptr ||
-            (with.has_streams() && frame.table->stream_get(&stream_args) != nullptr)) {
-            return false;
+            (has_streams && frame.table->stream_get(&stream_args) != nullptr)) {
+            return {EBB_INTERNAL, "ebb.jax: XLA does not tell run, device or stream of this call"};
         }
         run = run_args.run_id;
         ordinal = ordinal_args.device_ordinal;
         stream = stream_args.stream;
-        return true;
-    }
-
-    failure prepare() {
-        if (!ask_context()) {
-            return {EBB_INTERNAL, "ebb.jax: XLA does not tell run, device or stream of this call"};
-        }
-        scope = view.text("scope");
-        names = lines(view.text("names"));
-        return find_place(with, ordinal, stays(), home);
+        // Without streams all devices of XLA are one: the machine's memory.
+        where = {&with, has_streams ? ordinal : 0, said.stays};
+        return {};
     }
 
     // For errors.
     std::string title() const {
-        std::string text = scope;
+        std::string text = said.scope;
         const char *separator = ": ";
-        for (const std::string &name : names) {
+        for (const std::string &name : said.names) {
             text += separator + name;
             separator = ", ";
         }
         return text;
-    }
-    bool stays() const { return view.number("stays") != 0; }
-    site_key site() const {
-        return {view.number("site"), home.get(), ordinal, static_cast<std::uint64_t>(view.number("reloads"))};
     }
 };
 
@@ -196,74 +144,94 @@ failure size_of(const xla::buffer &one, const std::string &name, std::uint64_t &
     return {};
 }
 
+failure size_of_parts(const call &now, std::uint64_t &size_bytes) {
+    for (std::size_t i = 0; i < now.said.names.size(); ++i) {
+        std::uint64_t of_one = 0;
+        if (failure why = size_of(now.view.argument(static_cast<std::int64_t>(i)), now.said.names[i], of_one)) {
+            return why;
+        }
+        size_bytes += of_one;
+    }
+    return {};
+}
+
 failure offload_parts(call &now, group &made) {
-    if (const ebb_status status = ebb_scope_push(now.home->runtime, now.scope.c_str()); status != EBB_OK) {
+    ebb_runtime *const runtime = made.home->runtime;
+    made.parts.reserve(now.said.names.size());
+    if (const ebb_status status = ebb_scope_push(runtime, now.said.scope.c_str()); status != EBB_OK) {
         return failed_call(status);
     }
     failure why;
-    for (std::size_t i = 0; i < now.names.size() && !why; ++i) {
+    for (std::size_t i = 0; i < now.said.names.size() && !why; ++i) {
         const xla::buffer &operand = now.view.argument(static_cast<std::int64_t>(i));
         std::uint64_t size_bytes = 0;
         part one;
-        why = size_of(operand, now.names[i], size_bytes);
+        why = size_of(operand, now.said.names[i], size_bytes);
         if (!why) {
-            why = now.with.offload(*now.home, now.names[i], operand.data, size_bytes, now.stream, one);
+            why = now.with.offload(*made.home, now.said.names[i], operand.data, size_bytes, now.stream, one);
         }
         if (!why) {
             made.parts.push_back(one);
-            made.size_bytes += size_bytes;
         }
     }
-    ebb_scope_pop(now.home->runtime);
+    ebb_scope_pop(runtime);
     return why;
 }
 
 // Operands: what is moved, by name, and behind them what it is to be ordered behind. Result: the handle.
 failure offload(call &now) {
-    if (failure why = now.prepare()) {
+    if (failure why = now.ask_context()) {
         return why;
     }
     const xla::call_frame &frame = now.view.frame;
-    if (now.names.empty() || frame.arguments.size < static_cast<std::int64_t>(now.names.size()) ||
+    if (now.said.names.empty() || frame.arguments.size < static_cast<std::int64_t>(now.said.names.size()) ||
         frame.results.size != 1) {
         return {EBB_INVALID_ARGUMENT, "ebb.jax: ebb_offload has fewer operands than names, or not one result"};
     }
-    groups &all = the_process().groups_of_all;
-    if (all.begin_run(*now.home, now.site(), now.run) && !now.stays() && !the_process().steps_are_marked) {
-        if (const ebb_status status = ebb_step(now.home->runtime, EBB_PHASE_TRAIN); status != EBB_OK) {
+    std::uint64_t size_bytes = 0;
+    if (failure why = size_of_parts(now, size_bytes)) {
+        return why;
+    }
+    process &all = the_process();
+    groups::begun begun;
+    while ((begun = all.groups_of_all.begin(now.where, now.said, now.ordinal, now.run, size_bytes)).made == nullptr) {
+        if (failure why = open_place(now.with, now.where)) {
+            return why;
+        }
+    }
+    group &made = *begun.made;
+    if (begun.first_of_step && !now.said.stays && !all.steps_are_marked) {
+        if (const ebb_status status = ebb_step(made.home->runtime, EBB_PHASE_TRAIN); status != EBB_OK) {
             return failed_call(status);
         }
     }
-    auto made = std::make_shared<group>();
-    made->home = now.home;
-    made->site = now.site();
-    made->layout = now.view.text("layout");
-    made->run = now.run;
-    made->stays = now.stays();
-    if (failure why = offload_parts(now, *made)) {
+    if (failure why = offload_parts(now, made)) {
         return why;
     }
-    const std::uint64_t handle = all.add(std::move(made));
-    return now.with.write_handle(now.view.result(0).data, handle, now.stream);
+    if (failure why = now.with.write_handle(now.view.result(0).data, made.handle, now.stream)) {
+        return why;
+    }
+    made.is_whole = true;
+    return {};
 }
 
 failure check_reload(const call &now, const group &what) {
     const frame_view &view = now.view;
-    const std::string_view unlike = what.home != now.home || what.site.ordinal != now.ordinal ? "on another device"
+    const std::string_view unlike = what.home->key != now.where || what.ordinal != now.ordinal ? "on another device"
                                     : what.parts.size() != static_cast<std::size_t>(view.frame.results.size) ||
-                                            what.parts.size() != now.names.size()
+                                            what.parts.size() != now.said.names.size()
                                         ? "as another number of arrays"
-                                    : what.layout != view.text("layout") ? "in another sharding"
+                                    : what.of->layout != now.said.layout ? "in another sharding"
                                                                          : "";
     if (!unlike.empty()) {
         return {EBB_INVALID_ARGUMENT,
                 "ebb.jax: " + now.title() + " is asked for " + std::string(unlike) +
-                    " than it was offloaded: " + view.text("layout") + " here, " + what.layout +
+                    " than it was offloaded: " + now.said.layout + " here, " + what.of->layout +
                     " there. Give the function that is differentiated the same sharding in both programs"};
     }
     for (std::size_t i = 0; i < what.parts.size(); ++i) {
         std::uint64_t size_bytes = 0;
-        if (failure why = size_of(view.result(static_cast<std::int64_t>(i)), now.names[i], size_bytes)) {
+        if (failure why = size_of(view.result(static_cast<std::int64_t>(i)), now.said.names[i], size_bytes)) {
             return why;
         }
         if (size_bytes != what.parts[i].size_bytes) {
@@ -278,11 +246,15 @@ failure check_reload(const call &now, const group &what) {
 
 failure read_handle(call &now, std::uint64_t &handle) {
     const xla::buffer &operand = now.view.argument(0);
-    std::vector<std::uint64_t> handles(element_count(operand) / 2);
-    if (handles.empty()) {
+    const std::uint64_t count = element_count(operand) / 2;
+    if (count == 0) {
         return {EBB_INVALID_ARGUMENT, "ebb.jax: " + now.title() + " is asked for without a handle"};
     }
-    if (failure why = now.with.read_handles(operand.data, handles, now.stream)) {
+    if (count == 1) {
+        return now.with.read_handles(operand.data, &handle, 1, now.stream);
+    }
+    std::vector<std::uint64_t> handles(count);
+    if (failure why = now.with.read_handles(operand.data, handles.data(), count, now.stream)) {
         return why;
     }
     for (const std::uint64_t one : handles) {
@@ -298,7 +270,7 @@ failure read_handle(call &now, std::uint64_t &handle) {
 // Operands: the handle (a batch has it several times), and what the reload is to be ordered behind. Results: what was
 // moved.
 failure reload(call &now) {
-    if (failure why = now.prepare()) {
+    if (failure why = now.ask_context()) {
         return why;
     }
     if (now.view.frame.arguments.size < 1) {
@@ -309,31 +281,27 @@ failure reload(call &now) {
         return why;
     }
     groups &all = the_process().groups_of_all;
-    const std::shared_ptr<group> what = all.find(handle);
+    const used_group what = now.said.stays ? all.find(handle) : all.find_to_reload(handle, now.run);
     if (what == nullptr) {
         return {EBB_STALE_HANDLE, "ebb.jax: what " + now.title() + " offloaded is gone: " + all.why_gone(handle)};
     }
-    if (failure why = check_reload(now, *what)) {
-        return why;
-    }
-    for (std::size_t i = 0; i < what->parts.size(); ++i) {
+    failure why = check_reload(now, *what);
+    for (std::size_t i = 0; i < what->parts.size() && !why; ++i) {
         void *const data = now.view.result(static_cast<std::int64_t>(i)).data;
-        if (failure why = now.with.reload(*now.home, what->parts[i], data, now.stream)) {
-            return why;
-        }
+        why = now.with.reload(*what->home, what->parts[i], data, now.stream);
     }
-    if (now.stays()) {
+    if (why && !now.said.stays) {
+        all.not_reloaded(*what, now.run);
+    } else if (!why && now.said.stays) {
         all.end_one(handle, "it was brought back");
-    } else {
-        all.reloaded(handle, now.run);
     }
-    return {};
+    return why;
 }
 
 // ---------------------------------------------------------------------------------------------------- entries --
 
 xla::error *error_of(const xla::api *table, const failure &why) {
-    xla::error_create_args args{sizeof args, nullptr, why.text.c_str(), code_of(why.status)};
+    xla::error_create_args args{sizeof args, nullptr, why.text->c_str(), code_of(why.status)};
     return table->error_create(&args);
 }
 
@@ -388,15 +356,7 @@ void mark_steps() {
 }
 
 std::vector<std::shared_ptr<place>> all_places() {
-    process &all = the_process();
-    const std::lock_guard<std::mutex> lock(all.mutex);
-    std::vector<std::shared_ptr<place>> found;
-    for (const auto &[key, one] : all.places) {
-        if (one != nullptr) {
-            found.push_back(one);
-        }
-    }
-    return found;
+    return the_process().groups_of_all.places();
 }
 
 groups &all_groups() {
@@ -405,11 +365,8 @@ groups &all_groups() {
 
 void close_all() {
     process &all = the_process();
-    all.groups_of_all.forget_all("ebb.jax.close() ended it");
+    all.groups_of_all.close("ebb.jax.close() ended it");
     all.steps_are_marked = false;
-    places_by_key places;
-    const std::lock_guard<std::mutex> lock(all.mutex);
-    places.swap(all.places);
 }
 
 }  // namespace ebb_jax

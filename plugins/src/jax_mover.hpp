@@ -1,9 +1,11 @@
 // How bytes leave and reach XLA's buffers on a kind of device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "ebb/ebb.h"
 #include "jax_groups.hpp"
@@ -13,7 +15,10 @@ namespace ebb_jax {
 // Empty: it went well. Otherwise what went wrong, and as which status.
 struct failure {
     ebb_status status = EBB_OK;
-    std::string text;
+    std::unique_ptr<const std::string> text;  // one word: almost all that are handed up are empty
+
+    failure() = default;
+    failure(ebb_status why, std::string message) : status(why), text(new std::string(std::move(message))) {}
     explicit operator bool() const { return status != EBB_OK; }
 };
 failure failed_call(ebb_status status);  // with ebb_last_error
@@ -32,7 +37,7 @@ public:
     virtual failure reload(place &home, const part &what, void *data, void *stream) = 0;
     virtual failure write_handle(void *to, std::uint64_t handle, void *stream) = 0;
     // Of `count` handles that lie behind each other. May block.
-    virtual failure read_handles(const void *from, std::vector<std::uint64_t> &handles, void *stream) = 0;
+    virtual failure read_handles(const void *from, std::uint64_t *handles, std::size_t count, void *stream) = 0;
 };
 
 mover &cpu_mover();

@@ -216,8 +216,10 @@ TEST_F(cuda_handlers, XLA_is_told_that_calls_are_not_to_be_recorded) {
 
 TEST_F(cuda_handlers, without_a_driver_it_says_so) {
     const std::unique_ptr<mover> none = make_cuda_mover(nullptr, create_on_double);
-    std::vector<std::uint64_t> handles(1);
-    EXPECT_THAT(none->read_handles(handle_, handles, stream_).text, ::testing::HasSubstr("no CUDA driver"));
+    std::uint64_t handle = 0;
+    const failure why = none->read_handles(handle_, &handle, 1, stream_);
+    ASSERT_TRUE(why);
+    EXPECT_THAT(*why.text, ::testing::HasSubstr("no CUDA driver"));
 }
 
 }  // namespace

@@ -8,19 +8,25 @@ namespace {
 
 class group_life : public ::testing::Test {
 protected:
-    std::uint64_t offload(std::int64_t run, std::uint64_t reloads = 1, std::int64_t site = 1) {
-        const site_key key{site, home_.get(), 0, reloads};
-        first_of_step_ = all_.begin_run(*home_, key, run);
-        auto made = std::make_shared<group>();
-        made->home = home_;
-        made->site = key;
-        made->size_bytes = 100;
-        made->run = run;
-        return all_.add(std::move(made));
+    group_life() {
+        auto home = std::make_shared<place>();
+        home->key = k_home;
+        all_.open_place(std::move(home));
     }
+    std::uint64_t offload(std::int64_t run, std::uint64_t reloads = 1, std::int64_t site = 1) {
+        call_attributes &said = said_[{site, reloads}];
+        said.site = site;
+        said.reloads = reloads;
+        groups::begun begun = all_.begin(k_home, said, 0, run, 100);
+        first_of_step_ = begun.first_of_step;
+        begun.made->is_whole = true;
+        return begun.made->handle;
+    }
+    void reloaded(std::uint64_t handle, std::int64_t run) { EXPECT_NE(all_.find_to_reload(handle, run), nullptr); }
     bool lives(std::uint64_t handle) { return all_.find(handle) != nullptr; }
 
-    std::shared_ptr<place> home_ = std::make_shared<place>();
+    static constexpr place_key k_home{};
+    std::map<std::pair<std::int64_t, std::uint64_t>, call_attributes> said_;
     groups all_;
     bool first_of_step_ = false;
 };
@@ -28,7 +34,7 @@ protected:
 TEST_F(group_life, ends_when_a_run_begins_after_its_last_reload) {
     const std::uint64_t one = offload(1);
     EXPECT_TRUE(first_of_step_);
-    all_.reloaded(one, 1);
+    reloaded(one, 1);
     EXPECT_TRUE(lives(one));
     offload(1);
     EXPECT_FALSE(first_of_step_);
@@ -40,20 +46,20 @@ TEST_F(group_life, ends_when_a_run_begins_after_its_last_reload) {
 
 TEST_F(group_life, waits_for_as_many_reloads_as_the_program_has) {
     const std::uint64_t one = offload(1, 2);
-    all_.reloaded(one, 1);
+    reloaded(one, 1);
     offload(2, 2);
     EXPECT_TRUE(lives(one));
-    all_.reloaded(one, 1);  // the runs overlap
+    reloaded(one, 1);  // the runs overlap
     offload(3, 2);
     EXPECT_FALSE(lives(one));
 }
 
 TEST_F(group_life, of_a_site_with_loops_waits_for_later_runs) {
     const std::uint64_t one = offload(1);
-    all_.reloaded(one, 1);
-    all_.reloaded(one, 1);
+    reloaded(one, 1);
+    reloaded(one, 1);
     const std::uint64_t other = offload(2);
-    all_.reloaded(other, 2);  // as many as the program has: perhaps not the last
+    reloaded(other, 2);  // as many as the program has: perhaps not the last
     EXPECT_TRUE(lives(one));
     offload(3);
     EXPECT_FALSE(lives(one));
@@ -66,7 +72,7 @@ TEST_F(group_life, what_another_program_reloads_stays) {
     const std::uint64_t one = offload(1, 0);
     for (std::int64_t run = 2; run < 200; run += 2) {
         offload(run, 0);
-        all_.reloaded(one, run + 1);
+        reloaded(one, run + 1);
     }
     EXPECT_TRUE(lives(one));
 }
@@ -75,10 +81,10 @@ TEST_F(group_life, what_an_exception_left_behind_ends_when_its_run_must_be_over)
     const std::uint64_t left = offload(1);
     std::int64_t run = 2;
     for (; run < 33; ++run) {
-        all_.reloaded(offload(run), run);
+        reloaded(offload(run), run);
         EXPECT_TRUE(lives(left)) << run;
     }
-    all_.reloaded(offload(run), run);
+    reloaded(offload(run), run);
     offload(run + 1);
     EXPECT_FALSE(lives(left));
 }
@@ -86,8 +92,8 @@ TEST_F(group_life, what_an_exception_left_behind_ends_when_its_run_must_be_over)
 TEST_F(group_life, runs_that_take_turns_are_two_runs) {
     const std::uint64_t left = offload(1);
     for (int i = 0; i < 100; ++i) {
-        all_.reloaded(offload(2), 2);
-        all_.reloaded(offload(3), 3);
+        reloaded(offload(2), 2);
+        reloaded(offload(3), 3);
     }
     EXPECT_TRUE(lives(left));
 }
@@ -111,6 +117,66 @@ TEST_F(group_life, says_why_it_is_gone) {
     EXPECT_EQ(all_.find(one), nullptr);
     EXPECT_STREQ(all_.why_gone(one), "the test said so");
     EXPECT_STREQ(all_.why_gone(one + 1), "this process never offloaded it");
+    EXPECT_STREQ(all_.why_gone(0), "this process never offloaded it");
+    for (std::int64_t run = 2; run < 5000; ++run) {
+        reloaded(offload(run), run);
+    }
+    EXPECT_EQ(all_.find(one), nullptr);
+    EXPECT_STREQ(all_.why_gone(one), "it ended long ago");
+}
+
+TEST_F(group_life, a_reload_that_failed_does_not_count) {
+    const std::uint64_t one = offload(1);
+    all_.not_reloaded(*all_.find_to_reload(one, 1), 1);
+    offload(2);
+    EXPECT_TRUE(lives(one));
+}
+
+TEST_F(group_life, goes_on_while_a_call_uses_it) {
+    const std::uint64_t one = offload(1);
+    used_group used = all_.find(one);
+    EXPECT_EQ(all_.release_all("the test said so"), 1U);
+    EXPECT_EQ(all_.live_count(), 0U);
+    EXPECT_FALSE(lives(one));
+    EXPECT_NE(used->home, nullptr);
+    const std::uint64_t other = offload(2);
+    EXPECT_NE(all_.find(other).get(), used.get());
+    const group *const freed = used.get();
+    used = nullptr;
+    const std::uint64_t third = offload(3);
+    EXPECT_EQ(all_.find(third).get(), freed);
+    EXPECT_NE(third, one);
+    EXPECT_FALSE(lives(one));
+    EXPECT_STREQ(all_.why_gone(one), "the test said so");
+}
+
+TEST_F(group_life, a_place_goes_with_the_last_call_that_uses_it) {
+    offload(1);
+    const std::uint64_t other = offload(1);
+    all_.end_one(offload(1), "the test said so");
+    const std::weak_ptr<place> home = all_.places().front();
+    used_group used = all_.find(other);
+    all_.close("the test said so");
+    EXPECT_FALSE(home.expired());
+    used = nullptr;
+    EXPECT_TRUE(home.expired());
+}
+
+TEST_F(group_life, what_was_not_offloaded_whole_leaves_nothing) {
+    call_attributes said;
+    groups::begun begun = all_.begin(k_home, said, 0, 1, 100);
+    const std::uint64_t broken = begun.made->handle;
+    EXPECT_EQ(all_.live_bytes(), 100U);
+    begun.made = nullptr;
+    EXPECT_EQ(all_.live_count(), 0U);
+    EXPECT_EQ(all_.live_bytes(), 0U);
+    EXPECT_STREQ(all_.why_gone(broken), "not all of it was offloaded");
+    EXPECT_EQ(all_.begin({nullptr, 1, false}, said, 0, 1, 100).made, nullptr);  // no such place
+    const std::uint64_t one = offload(1);
+    EXPECT_TRUE(lives(one));
+    all_.close("the test said so");
+    EXPECT_STREQ(all_.why_gone(one), "the test said so");
+    EXPECT_TRUE(all_.places().empty());
 }
 
 }  // namespace
