@@ -60,10 +60,12 @@ class Attachment:
             now.depth = 1  # what left it is told to no hook, such as a KeyboardInterrupt
             self._leave(module, args, None)
         now.depth += 1
-        if now.depth == 1:
+        if now.depth > 1:
+            return
+        now.frame = _calling_frame()
+        if torch._C._autograd._saved_tensors_hooks_is_enabled():  # not in torch.func transforms
             now.context = offload(model=self._model, **self._options)
             now.context.begin()
-            now.frame = _calling_frame()
 
     @torch.compiler.disable
     def _leave(self, module, args, output):
@@ -71,7 +73,8 @@ class Attachment:
         now.depth -= 1
         if now.depth == 0:
             context, now.context, now.frame = now.context, None, None
-            context.__exit__()
+            if context is not None:
+                context.__exit__()
 
     def detach(self) -> None:
         """Gives the model back as it was. What was saved before comes back all the same."""

@@ -215,3 +215,39 @@ def test_what_is_no_module_and_what_is_no_option():
     with pytest.raises(TypeError, match="unexpected keyword argument"):
         ebb.torch.attach(model, flor=1)
     assert not model._forward_pre_hooks
+
+
+def test_in_transforms_of_torch_func_it_steps_aside():
+    model, x = mlp(), torch.randn(64, 64)
+    parameters = dict(model.named_parameters())
+
+    def loss(parameters, x):
+        return torch.func.functional_call(model, parameters, (x,)).square().sum()
+
+    expected = torch.func.grad(loss)(parameters, x)
+    of_each = torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, x[:, None])
+    ebb.torch.attach(model, policy="offload", floor=FLOOR_BYTES)
+    for name, gradient in torch.func.grad(loss)(parameters, x).items():
+        assert torch.equal(gradient, expected[name])
+    for name, gradient in torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, x[:, None]).items():
+        assert torch.equal(gradient, of_each[name])
+    assert ebb.torch.statistics() == {}
+    gradients(model, x)
+    assert ebb.torch.statistics()["cpu"]["offload_calls"] > 0, "and is there again afterwards"
+
+
+def test_forward_hooks_of_the_user():
+    def hooked():
+        model = mlp()
+        model[0].register_forward_pre_hook(lambda module, args: (args[0] * 2,))
+        model[1].register_forward_hook(lambda module, args, output: output.sin())
+        model.register_forward_hook(lambda module, args, output: output.exp())
+        return model
+
+    x = torch.randn(64, 64) / 8
+    expected = gradients(hooked(), x)
+    model = hooked()
+    ebb.torch.attach(model, policy="offload", floor=FLOOR_BYTES, device_memory=1 << 16)
+    for one, other in zip(expected, gradients(model, x), strict=True):
+        assert torch.equal(one, other)
+    assert ebb.torch.statistics()["cpu"]["offloaded_count"] > 0
