@@ -294,3 +294,26 @@ def test_other_threads_are_counted():
         thread.start()
         thread.join()
     assert "passed through: 3 forward passes of modules in threads that are in no context" in ebb.torch.report()
+
+
+def test_fake_tensors_are_never_moved():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        model = torch.nn.Linear(64, 64)
+        with offload():
+            y = model(torch.randn(64, 64)).exp().sum()
+        y.backward()
+        assert model.weight.grad.shape == (64, 64)
+    assert ebb.torch.statistics() == {}
+    assert "FakeTensor" in ebb.torch.report()
+
+
+def test_functional_tensors_are_never_moved():
+    x = torch.randn(64, 64, requires_grad=True)
+    wrapped = torch._to_functional_tensor(x.detach()).requires_grad_()
+    with offload():
+        y = wrapped.exp().sum()
+    y.backward()
+    assert torch.equal(torch._from_functional_tensor(wrapped.grad), x.detach().exp())
+    assert ebb.torch.statistics() == {}
