@@ -6,6 +6,10 @@ import subprocess
 import sys
 
 import pytest
+from models import MODELS
+from training import FLOOR_BYTES, same, train
+
+import ebb.torch
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "automatic_run.py")
 
@@ -34,3 +38,12 @@ def test_what_does_not_fit_and_cannot_be_moved_in_time_is_computed_again():
 @pytest.mark.parametrize("case", ["evaluated", "other_sizes"])
 def test_the_plan_survives(case):
     assert run(case, 20 << 20, 1 << 28) == {"planned": True, "offloaded": 0, "recomputed": 0, "moved_bytes": 0}
+
+
+@pytest.mark.parametrize("device_memory", [1 << 17, 1 << 19, 1 << 21])
+@pytest.mark.parametrize("model", MODELS)
+def test_gradients_under_a_plan(model, device_memory):
+    def context():
+        return ebb.torch.offload(floor=FLOOR_BYTES, device_memory=device_memory)
+
+    assert same(train(*MODELS[model], steps=12), train(*MODELS[model], context, steps=12))
