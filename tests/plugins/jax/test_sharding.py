@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
-from models import ROWS, WIDTH, assert_same, attention, checkpointed, mlp, mlp_layer, normal, scanned, unrolled
+from models import ROWS, WIDTH, assert_same, attention, checkpointed, mlp, normal, scanned, unrolled
 
 import ebb.jax
 from ebb.jax import _primitives

@@ -1,6 +1,5 @@
 """Staging that an allocator of PyTorch's lends: on the CPU, one that gives tensors' memory."""
 
-import functools
 
 import pytest
 import torch
