@@ -77,8 +77,6 @@ class Session:
     # ----------------------------------------------------------------------------------------------- devices --
 
     def _add_place(self, device: torch.device) -> bool:
-        if self._closed:
-            return False
         if device.type == "cpu":
             place, options = (_CPU, 0), {"device": "host"}
         elif device.type == "cuda":
@@ -91,7 +89,9 @@ class Session:
                               stacklevel=2)
             return False
         options["host_processes"] = _processes_of_this_host()
-        with self._lock:  # several threads may come to a device at once
+        with self._lock:  # several threads may come to a device at once, or one closes
+            if self._closed:
+                return False
             if place not in self._runtimes:
                 runtime = _library.Runtime(**(options | self._settings.options()))
                 runtime.step()
