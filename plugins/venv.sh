@@ -6,7 +6,7 @@ usage() {
     cat <<'TEXT'
 usage: bash plugins/venv.sh FRAMEWORK
 
-Makes a virtual environment outside the tree once (in EBB_VENVS, default ~/.cache/ebb/venvs; keyed by the pinned
+Makes a virtual environment outside the tree once (in ~/.cache/ebb/venvs, or that of XDG_CACHE_HOME; keyed by the pinned
 plugins/FRAMEWORK_requirements.txt), installs ./plugins into it anew, and prints the path of its Python. What else there
 is to say goes to standard error. PyTorch takes about 5 GB there.
 TEXT
@@ -26,7 +26,7 @@ if [ $# -ne 1 ] || [ ! -f "$requirements" ]; then
 fi
 
 key=$(sha256sum "$requirements" | cut -c1-12)
-venv=${EBB_VENVS:-${XDG_CACHE_HOME:-$HOME/.cache}/ebb/venvs}/$framework-$key
+venv=${XDG_CACHE_HOME:-$HOME/.cache}/ebb/venvs/$framework-$key
 python=$venv/bin/python
 if [ ! -e "$venv/complete" ]; then
     echo "Making $venv with $(grep -v '^#' "$requirements" | tr '\n' ' ')" >&2
