@@ -3,7 +3,6 @@
 import dataclasses
 import fnmatch
 import functools
-import hashlib
 import os
 import warnings
 
@@ -126,7 +125,7 @@ def _unique(names: list[str]) -> tuple[str, ...]:
 
 def _site(scope: str, names, avals, where: str) -> int:
     text = "|".join((scope, where, *names, *(f"{one.shape} {one.dtype}" for one in avals)))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
+    return _primitives.number_of(text)
 
 
 @dataclasses.dataclass

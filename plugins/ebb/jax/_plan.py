@@ -8,7 +8,9 @@ import pathlib
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import Jaxpr
+
+from ebb.jax import _residuals
 
 # Part of what jit looks its programs up by: a new plan is taken by tracing once more, and going back to an old one by
 # none.
@@ -93,11 +95,8 @@ def seconds(jaxpr: Jaxpr, on: Machine) -> float:
 
 
 def _seconds_of(eqn, on: Machine) -> float:
-    bodies = [one.jaxpr if isinstance(one, ClosedJaxpr) else one for value in eqn.params.values()
-              for one in (value if isinstance(value, (tuple, list)) else (value,))
-              if isinstance(one, (ClosedJaxpr, Jaxpr))]
-    if bodies:
-        times = [seconds(body, on) for body in bodies]
+    times = [seconds(body, on) for body in _residuals.bodies(eqn)]
+    if times:
         return eqn.params.get("length", 1) * (max(times) if eqn.primitive.name == "cond" else sum(times))
     moved = sum(_bytes(var.aval) for var in eqn.outvars) / on.memory_bytes_per_second
     if eqn.primitive.name == "dot_general":

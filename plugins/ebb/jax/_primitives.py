@@ -33,6 +33,11 @@ SECOND_DERIVATIVE = (
 _calls_of_site: collections.Counter = collections.Counter()
 
 
+def number_of(text: str) -> int:
+    """The same in each process and each run: for the compilation cache. Fits an int64."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
+
+
 class Shape(typing.NamedTuple):
     """Of an array that comes back."""
 
@@ -127,8 +132,7 @@ ad.primitive_jvps[mark_p] = _refuse_derivative
 def _lower_mark(ctx, value, *, call, index, of_program):
     """The partitioner gives all values of a group one sharding; a group is a value that leaves and comes back."""
     if of_program and jax.config.jax_use_shardy_partitioner:
-        text = f"ebb {call.site} {call.serial} {index}"
-        sdy.sharding_group(value, int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little"))
+        sdy.sharding_group(value, number_of(f"ebb {call.site} {call.serial} {index}"))
     return [value]
 
 

@@ -45,11 +45,14 @@ def given_names(jaxpr: Jaxpr) -> set[str]:
     for eqn in jaxpr.eqns:
         if eqn.primitive.name == "name":
             found.add(eqn.params["name"])
-        for value in eqn.params.values():
-            for one in value if isinstance(value, (tuple, list)) else (value,):
-                if isinstance(one, (ClosedJaxpr, Jaxpr)):
-                    found |= given_names(one.jaxpr if isinstance(one, ClosedJaxpr) else one)
+        found.update(*map(given_names, bodies(eqn)))
     return found
+
+
+def bodies(eqn) -> list[Jaxpr]:
+    """The traces that an operation runs: of a loop, of branches, of an inner function."""
+    values = (one for value in eqn.params.values() for one in (value if isinstance(value, (tuple, list)) else (value,)))
+    return [one.jaxpr if isinstance(one, ClosedJaxpr) else one for one in values if isinstance(one, (ClosedJaxpr, Jaxpr))]
 
 
 def _makers(jaxpr: Jaxpr) -> dict:
@@ -67,12 +70,7 @@ def _same_bytes(var, makers):
 
 def _inner(eqn) -> Jaxpr | None:
     """The body that has the operation's results, one for one."""
-    for value in eqn.params.values():
-        for one in value if isinstance(value, (tuple, list)) else (value,):
-            body = one.jaxpr if isinstance(one, ClosedJaxpr) else one
-            if isinstance(body, Jaxpr) and len(body.outvars) == len(eqn.outvars):
-                return body
-    return None
+    return next((body for body in bodies(eqn) if len(body.outvars) == len(eqn.outvars)), None)
 
 
 def _name(var, jaxpr: Jaxpr, makers: dict) -> tuple[str, bool]:
