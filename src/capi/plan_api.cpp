@@ -76,17 +76,14 @@ ebb_status ebb_plan_export(ebb_runtime *runtime, ebb_text_sink sink, void *conte
         if (!e.core().has_record()) {
             return no_record_yet();
         }
-        const std::vector<tensor_placement> *placement = e.core().followed_placement();
-        if (placement == nullptr) {
+        plan followed;
+        if (!e.core().followed_plan(followed)) {
             return {code::wrong_state,
                     "there is no plan: what the policy leaves open (auto) is planned once three steps "
                     "after the recorded one were measured"};
         }
         std::vector<uint32_t> view_of;
         const step_model saves = e.core().recorded_saves(view_of);
-        plan followed;
-        followed.placement = *placement;
-        followed.staging_bytes = e.core().followed_staging_bytes();
         const std::string text = plan_to_json(followed, saves, view_of);
         e.unlocked([&] { sink(context, text.data(), text.size()); });
         return {};

@@ -33,7 +33,7 @@ pinned_arena::pinned_arena(device &dev, const pinned_arena_options &options)
       max_slab_bytes_(options.max_slab_bytes != 0 ? options.max_slab_bytes : dev.info().slab_bytes),
       sub_(k_page_bytes) {
     max_slab_bytes_ = std::clamp(page_down(max_slab_bytes_), k_page_bytes, sub_.max_region_bytes());
-    statistics_.cap_bytes = options.cap_bytes != 0 ? options.cap_bytes : dev.host_room_bytes();
+    statistics_.cap_bytes = options.cap_bytes != 0 ? options.cap_bytes : dev.host_room_bytes() / options.sharers;
 }
 
 pinned_arena::~pinned_arena() {

@@ -22,8 +22,9 @@
 namespace ebb {
 
 struct pinned_arena_options {
-    uint64_t cap_bytes = 0;       // 0: what the device's host_room_bytes allows at create
+    uint64_t cap_bytes = 0;  // 0: what the device's host_room_bytes allows at create, or this process's share of it
     uint64_t max_slab_bytes = 0;  // largest growth step; a larger block gets a slab of its own. 0: the device's
+    uint32_t sharers = 1;         // processes of this host
 };
 
 struct pinned_arena_statistics {

@@ -73,9 +73,8 @@ status runtime::init() {
         return made.why();
     }
     lanes_ = std::move(made).value();
-    const uint64_t host_bytes =
-        options_.host_bytes != 0 ? options_.host_bytes : device_.host_room_bytes() / options_.host_processes;
-    arena_ = std::make_unique<pinned_arena>(device_, pinned_arena_options{host_bytes, 0});
+    arena_ =
+        std::make_unique<pinned_arena>(device_, pinned_arena_options{options_.host_bytes, 0, options_.host_processes});
     staging_ = std::make_unique<staging>(device_, staging_cap_bytes());
     samples_ = std::make_unique<time_samples>(device_);
     timer_ = std::make_unique<step_timer>(device_);
@@ -369,24 +368,14 @@ status runtime::pin_first_not_done(const ticket_set &until, timelines::pinned_ev
 // The thread stands still until the wait ends: that is exposed time.
 void runtime::time_wait(sample_kind kind, name_table::node name, thread_wait &wait) {
     stream_id clock = k_calling_thread;
-    if (!wait.event.needed || !sampling_ || capturing() || !clock_of(clock)) {
-        return;
+    if (wait.event.needed && sampling_ && clock_of(clock)) {
+        wait.sample = begin_sample(clock, kind, name, 0);
     }
-    time_samples::sample what;
-    what.kind = kind;
-    what.name = name;
-    what.step = step_number_;
-    what.place = timer_->place();
-    result<time_samples::sample_id> begun = samples_->begin(clock, what);
-    wait.timed = begun.ok();
-    wait.sample = begun.ok() ? begun.value() : 0;
 }
 
 status runtime::wait_end(const thread_wait &wait) {
     lines_.unpin(wait.event);
-    if (wait.timed) {
-        remember(samples_->end(wait.sample));
-    }
+    sample_end(wait.sample);
     return progress();
 }
 

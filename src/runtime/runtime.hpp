@@ -151,11 +151,15 @@ public:
     [[nodiscard]] uint64_t call_context() const noexcept { return capturing() ? graphs_.handle(capture_) : 0; }
     [[nodiscard]] bool any_open_capture() const noexcept { return open_captures_ != 0; }
 
+    struct lane_sample {
+        bool taken = false;
+        time_samples::sample_id id = 0;
+        name_table::node name = name_table::k_root;  // of the activation, where it is one's
+    };
     // For ebb_wait: an event to block on with no lock held, given back afterwards.
     struct thread_wait {
         timelines::pinned_event event;
-        bool timed = false;
-        time_samples::sample_id sample = 0;
+        lane_sample sample;
     };
     status wait_begin(uint64_t activation, thread_wait &wait);
     status wait_end(const thread_wait &wait);
@@ -207,11 +211,8 @@ public:
     // All that the recorded step saves, views included, as the tensors of a model; view_of says whose bytes each
     // shares.
     [[nodiscard]] step_model recorded_saves(std::vector<uint32_t> &view_of) const;
-    // Of those; null: there is no plan.
-    [[nodiscard]] const std::vector<tensor_placement> *followed_placement() const noexcept {
-        return planned_.empty() ? nullptr : &planned_;
-    }
-    [[nodiscard]] uint64_t followed_staging_bytes() const noexcept { return planned_staging_bytes_; }
+    // For those. False: there is none.
+    [[nodiscard]] bool followed_plan(plan &followed) const;
     // For those, from the next step on; nothing is planned any more for this record.
     void follow_plan(const plan &chosen);
 
@@ -227,11 +228,6 @@ public:
 
 private:
     using index = uint32_t;
-    struct lane_sample {
-        bool taken = false;
-        time_samples::sample_id id = 0;
-        name_table::node name = name_table::k_root;  // of the activation, where it is one's
-    };
     struct decision {
         placement where = placement::keep;
         keep_reason reason = keep_reason::none;
@@ -448,9 +444,9 @@ private:
                                        : profile_range();
     }
     lane_sample sample_begin(stream_id stream, sample_kind kind, const activation &a) {
-        return sampling_ ? begin_sample(stream, kind, a) : lane_sample();
+        return sampling_ ? begin_sample(stream, kind, a.name, a.size_bytes) : lane_sample();
     }
-    lane_sample begin_sample(stream_id stream, sample_kind kind, const activation &a);
+    lane_sample begin_sample(stream_id stream, sample_kind kind, name_table::node name, uint64_t size_bytes);
     void sample_end(const lane_sample &sample) {
         if (sample.taken) {
             end_sample(sample);

@@ -343,6 +343,12 @@ step_model runtime::recorded_saves(std::vector<uint32_t> &view_of) const {
     return saves;
 }
 
+bool runtime::followed_plan(plan &followed) const {
+    followed.placement = planned_;
+    followed.staging_bytes = planned_staging_bytes_;
+    return !planned_.empty();
+}
+
 void runtime::follow_plan(const plan &chosen) {
     plan_given_ = true;
     plan_to_adopt_ = chosen;

@@ -250,18 +250,19 @@ void runtime::note_budget(uint64_t held, uint64_t budget) {
     charge(counters_.over_budget_caller_bytes, excess);
 }
 
-runtime::lane_sample runtime::begin_sample(stream_id stream, sample_kind kind, const activation &a) {
+runtime::lane_sample runtime::begin_sample(stream_id stream, sample_kind kind, name_table::node name,
+                                           uint64_t size_bytes) {
     if (stream == k_calling_thread || capturing()) {
         return {};
     }
     time_samples::sample what;
     what.kind = kind;
-    what.name = a.name;
-    what.size_bytes = a.size_bytes;
+    what.name = name;
+    what.size_bytes = size_bytes;
     what.step = step_number_;
     what.place = timer_->place();
     result<time_samples::sample_id> sample = samples_->begin(stream, what);
-    return sample.ok() ? lane_sample{true, sample.value(), a.name} : lane_sample{};
+    return sample.ok() ? lane_sample{true, sample.value(), name} : lane_sample{};
 }
 
 void runtime::end_sample(const lane_sample &sample) {
