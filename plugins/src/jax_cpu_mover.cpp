@@ -97,16 +97,9 @@ public:
         }
         std::memcpy(copy, data, size_bytes);
         const ebb_stream thread = EBB_STREAM_CALLING_THREAD;
-        ebb_offload_args args{};
-        args.struct_size = sizeof args;
-        args.name = name.c_str();
-        args.data = copy;
-        args.size_bytes = size_bytes;
-        args.producers = &thread;
-        args.producer_count = 1;
+        ebb_offload_args args = moving(name, copy, size_bytes, thread);
         args.deleter = copy_memory::give;
         args.deleter_context = copy;
-        args.placement = EBB_PLACE_OFFLOAD;
         ebb_offload_info info{};
         info.struct_size = sizeof info;
         const ebb_status status = ebb_offload(home.runtime, &args, &info);

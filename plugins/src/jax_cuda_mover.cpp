@@ -34,14 +34,7 @@ public:
     failure offload(place &home, const std::string &name, void *data, std::uint64_t size_bytes, void *stream,
                     part &made) override {
         const ebb_stream producer = number_of(stream);
-        ebb_offload_args args{};
-        args.struct_size = sizeof args;
-        args.name = name.c_str();
-        args.data = data;
-        args.size_bytes = size_bytes;
-        args.producers = &producer;
-        args.producer_count = 1;
-        args.placement = EBB_PLACE_OFFLOAD;
+        const ebb_offload_args args = moving(name, data, size_bytes, producer);
         ebb_offload_info info{};
         info.struct_size = sizeof info;
         const ebb_status status = ebb_offload_staged(home.runtime, &args, &info);

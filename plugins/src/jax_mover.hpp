@@ -23,6 +23,20 @@ struct failure {
 };
 failure failed_call(ebb_status status);  // with ebb_last_error
 
+// Of bytes that leave whatever policy and floor say. Name and producer outlive it.
+inline ebb_offload_args moving(const std::string &name, void *data, std::uint64_t size_bytes,
+                               const ebb_stream &producer) {
+    ebb_offload_args args{};
+    args.struct_size = sizeof args;
+    args.name = name.c_str();
+    args.data = data;
+    args.size_bytes = size_bytes;
+    args.producers = &producer;
+    args.producer_count = 1;
+    args.placement = EBB_PLACE_OFFLOAD;
+    return args;
+}
+
 // The C++ side of one platform. `stream` is XLA's, null on the CPU.
 class mover {
 public:

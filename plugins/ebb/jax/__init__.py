@@ -7,8 +7,10 @@
 
 import jax
 
-_found = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in jax.__version__.split(".")[:2])
-if _found < (0, 8):
+from ebb import _versions
+
+_version = _versions.first_two(jax.__version__)
+if _version is not None and _version < (0, 8):
     raise ImportError(f"ebb.jax needs JAX 0.8 or newer, and this is {jax.__version__}")
 
 from ebb.jax._library import configure  # noqa: E402

@@ -6,13 +6,13 @@
     print(ebb.torch.report())
 """
 
-import re as _re
 import warnings as _warnings
 
 import torch
 
-_found = _re.match(r"(\d+)\.(\d+)", str(torch.__version__))
-_version = (int(_found[1]), int(_found[2])) if _found else None
+from ebb import _versions
+
+_version = _versions.first_two(str(torch.__version__))
 if _version is not None and _version < (2, 9):
     raise ImportError(f"ebb.torch needs PyTorch 2.9 or newer, and this is {torch.__version__}")
 if _version is None or _version > (2, 15):
