@@ -121,8 +121,7 @@ using used_group = std::unique_ptr<group, give_back>;
 // Thread-safe. Runs of one program may overlap, on the CPU also when one thread starts them, and nobody says when a run
 // is over. So a group ends
 // - when another run begins on its device, if it had all the reloads that the traced program has. Not with the last of
-// them: a
-//   trace does not show that what it calls once is called in a loop;
+//   them: a trace does not show that what it calls once is called in a loop;
 // - when later runs of its site have begun, if reloads of that site only ever came in the run of their offload: what an
 //   exception or a forward without backward left behind. So many of them that the first cannot be under way any more;
 // - oldest first, when more than the cap was left behind;
