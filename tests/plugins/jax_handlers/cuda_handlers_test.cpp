@@ -163,7 +163,7 @@ TEST_F(cuda_handlers, an_offload_waits_for_nothing) {
     fill(second_, 2);
     ASSERT_EQ(offload(1), "");  // the gate is closed
     fill(first_, 3);
-    *gate_ = 1;
+    __atomic_store_n(gate_, 1U, __ATOMIC_RELEASE);
     ASSERT_EQ(reload(1), "");
     compare(back_first_, 1);
     compare(back_second_, 2);

@@ -613,7 +613,6 @@ TEST_F(captures, bytes_of_one_launch_are_not_captured_as_those_of_all) {
     ebb_reload_info claimed = zeroed<ebb_reload_info>();
     EBB_ASSERT_OK(ebb_reload(runtime_, tensors_[0].activation, compute_, &claimed));
     consume(claimed.data, tensors_[0]);
-    consumed_ = 0;
     const graph_device::graph second = captured([&] {
         ebb_reload_info back = zeroed<ebb_reload_info>();
         EBB_EXPECT_REFUSED(ebb_reload(runtime_, tensors_[0].activation, compute_, &back), EBB_WRONG_STATE,
