@@ -13,13 +13,6 @@ from ebb.jax import _plan
 ROWS = 256
 
 
-@pytest.fixture(autouse=True)
-def forgotten():
-    yield
-    ebb.jax.close()
-    ebb.jax.configure()
-
-
 def layer(p, x):
     return x + jnp.tanh(jnp.sin(x @ p["up"]) @ p["down"])
 

@@ -42,12 +42,6 @@ def test_policies_give_the_gradients_of_checkpoint(policy):
         assert_same(got, want)
 
 
-def test_parameters_arguments_and_results_stay():
-    """A linear layer needs its argument and its parameters: nothing moves, though all is above the floor."""
-    assert moved(ebb.jax.offload(lambda p, x: x @ p, floor=1), P["up"], X) == []
-    assert moved(ebb.jax.offload(lambda p, x: jnp.exp(x), floor=1), P, X, grads=1) == []  # saved, and the result
-
-
 def test_what_depends_on_parameters_alone_stays():
     def cast(p, x):
         half = p["up"].astype(jnp.bfloat16)
@@ -102,15 +96,6 @@ def test_a_slash_in_a_name():
     layer = lambda p, x: jnp.sin(checkpoint_name(x * 2, "mlp/up"))
     names = moved(ebb.jax.offload(layer, names=["mlp/up"]), P, X, grads=1)
     assert names == ["mlp.up"]
-
-
-@pytest.mark.parametrize("names, says", [
-    (["upp"], "nothing is moved for 'upp': no value of mlp_layer has such a name; it has down, up"),
-    (["up", "gone"], "nothing is moved for 'gone'"),
-])
-def test_a_name_that_nothing_has_is_told(names, says):
-    with pytest.warns(UserWarning, match=says):
-        jax.jit(jax.grad(lambda p, x: jnp.sum(ebb.jax.offload(mlp_layer, names=names)(p, x))))(P, X)
 
 
 def test_a_name_that_the_backward_does_not_need_is_told():
