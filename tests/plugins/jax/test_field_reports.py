@@ -1,5 +1,8 @@
-"""What has gone wrong in systems that do this job: one test or several for each kind that ebb.jax can have. Loops that
-reload the right iteration (W10) are in test_same_gradients.py too, over all models, and below with copies that are late."""
+"""What has gone wrong in systems that do this job: one test or several for each kind that ebb.jax can have.
+
+Loops that reload the right iteration (W10) are in test_same_gradients.py too, over all models, and here with copies that
+are late.
+"""
 
 import functools
 import re
@@ -233,7 +236,8 @@ def test_a_host_cap_is_told_with_what_it_takes_and_training_goes_on(capfd):
     assert_same(grad_of(offload(mlp_layer))(P, x), grad_of(saved)(P, x))
     assert numbers()["kept_count"] > 0 and numbers()["pinned_peak_bytes"] <= 1 << 16
     said = capfd.readouterr().err
-    assert f"'mlp_layer/up' is kept on the device: pinned host memory is at its cap ({128 * 4096 * 4} bytes wanted, " in said
+    wanted = 4 * WIDTH * len(x) * 4
+    assert f"'mlp_layer/up' is kept on the device: pinned host memory is at its cap ({wanted} bytes wanted, " in said
     assert re.search(r", \d+ held, cap 65536\); raise host_bytes", said)
     assert re.search(r"^mlp_layer/up +2 +2 +0 ", ebb.jax.report(), re.MULTILINE)  # two calls, both kept
     ebb.jax.close()
