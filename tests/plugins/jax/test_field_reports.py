@@ -1,7 +1,7 @@
 """What has gone wrong in systems that do this job: one test or several for each kind that ebb.jax can have.
 
-Loops that reload the right iteration (W10) are in test_same_gradients.py too, over all models, and here with copies that
-are late.
+Loops that reload the right iteration (W10) are in test_same_gradients.py too, over all models, and here with copies
+that are late.
 """
 
 import functools
