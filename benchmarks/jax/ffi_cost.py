@@ -49,13 +49,12 @@ def moved(x):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bytes", type=int, default=4096)
-    parser.add_argument("--device", default="null", help="null (default), or host: with threads that copy")
+    parser.add_argument("--device", default="host", help="host (default), or null: the calls alone, nothing is copied")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     register_nothing()
-    if arguments.device == "null":  # what the calls themselves cost: nothing is copied
-        ebb.jax.configure(device="null")
+    ebb.jax.configure(device=arguments.device)
     x = jnp.ones(arguments.bytes // 4)
     loop = lambda pair: jax.jit(lambda x: jax.lax.fori_loop(0, CALLS, lambda i, x: pair(x) + 1, x))
     programs = {"nothing": loop(nothing), "moved": loop(moved)}
@@ -67,12 +66,12 @@ def main() -> None:
             if number >= 3:
                 times[name].append((time.perf_counter_ns() - begin) / CALLS)
     medians = {name: statistics.median(values) for name, values in times.items()}
-    result = {"jax": jax.__version__, "bytes": arguments.bytes, "ns_per_pair": medians,
+    result = {"jax": jax.__version__, "bytes": arguments.bytes, "device": arguments.device, "ns_per_pair": medians,
               "moved_over_nothing": medians["moved"] / medians["nothing"]}
     if arguments.json:
         print(json.dumps(result))
         return
-    print(f"jax {jax.__version__}, {arguments.bytes} bytes, {CALLS} pairs in a loop, "
+    print(f"jax {jax.__version__}, {arguments.bytes} bytes, device {arguments.device}, {CALLS} pairs in a loop, "
           f"median of {arguments.rounds} rounds")
     print("pair       ns/pair  over nothing")
     for name, value in medians.items():

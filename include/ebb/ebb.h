@@ -30,7 +30,7 @@
  * - EBB_STREAM_PER_THREAD is the stream of the thread that calls: it is for runtimes that one thread alone calls, and refused from
  *   another.
  * - EBB_STREAM_CALLING_THREAD is for callers that compute on the thread itself. As producer: the bytes are there. As
- *   consumer: call ebb_wait before reading. As home: sources are given up by the same counts, their deleters run
+ *   consumer: call ebb_wait before reading (or ebb_offload_staged). As home: sources are given up by the same counts, their deleters run
  *   once the copy is done, in a later call on any thread or in ebb_wait_room, which blocks for it. As last
  *   stream of a return: the last use is over.
  * - No call waits for the device except ebb_runtime_create, ebb_runtime_close, ebb_host_stream_destroy, the functions named
@@ -294,8 +294,13 @@ EBB_API ebb_status ebb_offload_dlpack(ebb_runtime *runtime, const ebb_offload_ar
                                       struct DLManagedTensorVersioned *tensor, ebb_offload_info *info);
 
 /* Staged form: the bytes are copied through Ebb's own device memory on the first producer stream, so that the caller may
- * reuse `data` behind that stream as soon as the call returns. deleter must be null, and the first producer a stream. If there
- * is no room for the staged copy: EBB_NO_SLOT, and nothing was taken. */
+ * reuse `data` behind that stream as soon as the call returns. deleter must be null. If there is no room for the staged copy:
+ * EBB_NO_SLOT, and nothing was taken.
+ * With EBB_STREAM_CALLING_THREAD as the only producer, on devices whose memory is the CPU's, and placement EBB_PLACE_OFFLOAD
+ * the thread itself copies the bytes to pinned memory in the call, and ebb_reload_into on a thread brings them back in the
+ * call: no ebb_wait. For what is small: handing a copy over costs many times as much; but other calls on the runtime wait
+ * meanwhile, and all of it is exposed time. EBB_NO_SLOT where that memory is still read by a copy, EBB_OUT_OF_HOST_MEMORY
+ * where there is none, EBB_UNSUPPORTED with verify: nothing was taken, and ebb_offload does it. */
 EBB_API ebb_status ebb_offload_staged(ebb_runtime *runtime, const ebb_offload_args *args, ebb_offload_info *info);
 
 typedef struct ebb_reload_info {

@@ -1,7 +1,4 @@
-#include <algorithm>
-#include <array>
 #include <atomic>
-#include <bit>
 #include <cstdlib>
 #include <cstring>
 
@@ -12,65 +9,20 @@ namespace {
 
 // Copies of ours that wait for Ebb's: at most about so much, over all threads.
 constexpr std::uint64_t k_wait_bytes = std::uint64_t{16} << 20;
+// Up to here a thread copies in less time than it takes to hand the copy to another and wait for it.
+constexpr std::uint64_t k_small_bytes = std::uint64_t{32} << 10;
 
-// Memory for our copies. Small pieces that a thread frees it keeps for its next ones, a few of each size: the allocator
-// takes longer for these sizes than all else that is done for one.
-class copy_memory {
-public:
-    static void *take(std::uint64_t size_bytes) {
-        const std::size_t size_class = class_of(size_bytes);
-        if (size_class < k_classes) {
-            kept &mine = kept_[size_class];
-            return mine.count > 0 ? mine.pieces[--mine.count]
-                                  : made(size_class, std::size_t{1} << (k_smallest_log + size_class));
-        }
-        return made(size_class, size_bytes);
+// As XLA's own, which what is copied may be aligned to.
+constexpr std::size_t k_alignment = 64;
+
+void *make_copy(const void *data, std::uint64_t size_bytes) {
+    void *const copy = std::aligned_alloc(k_alignment, (size_bytes + k_alignment - 1) / k_alignment * k_alignment);
+    if (copy != nullptr) {
+        std::memcpy(copy, data, size_bytes);
     }
-    // As a deleter.
-    static void give(void *data) {
-        void *const start = static_cast<char *>(data) - k_header_bytes;
-        std::size_t size_class = 0;
-        std::memcpy(&size_class, start, sizeof size_class);
-        if (size_class < k_classes && kept_[size_class].count < k_most_kept) {
-            kept_[size_class].pieces[kept_[size_class].count++] = data;
-            return;
-        }
-        std::free(start);
-    }
+    return copy;
+}
 
-private:
-    static constexpr std::size_t k_header_bytes = 64;  // so much, that copies are aligned like what is copied
-    static constexpr std::size_t k_smallest_log = 6, k_classes = 13;  // 64 bytes to 256 KiB
-    static constexpr std::size_t k_most_kept = 4;
-    struct kept {
-        std::array<void *, k_most_kept> pieces{};
-        std::size_t count = 0;
-        ~kept() {
-            while (count > 0) {
-                std::free(static_cast<char *>(pieces[--count]) - k_header_bytes);
-            }
-        }
-    };
-
-    static std::size_t class_of(std::uint64_t size_bytes) {
-        const auto log = static_cast<std::size_t>(std::bit_width(size_bytes == 0 ? 0 : size_bytes - 1));
-        return std::max(log, k_smallest_log) - k_smallest_log;
-    }
-    static void *made(std::size_t size_class, std::uint64_t size_bytes) {
-        void *const start = std::malloc(k_header_bytes + size_bytes);
-        if (start == nullptr) {
-            return nullptr;
-        }
-        std::memcpy(start, &size_class, sizeof size_class);
-        return static_cast<char *>(start) + k_header_bytes;
-    }
-
-    static thread_local std::array<kept, k_classes> kept_;
-};
-thread_local std::array<copy_memory::kept, copy_memory::k_classes> copy_memory::kept_;
-
-// XLA may overwrite an operand as soon as its handler has returned, and there is no stream that a staged copy could be
-// ordered on: so Ebb gets memory of our own.
 class on_cpu : public mover {
 public:
     bool has_streams() const override { return false; }
@@ -90,34 +42,9 @@ public:
 
     failure offload(place &home, const std::string &path, void *data, std::uint64_t size_bytes, void *,
                     part &made) override {
-        void *copy = copy_memory::take(size_bytes);
-        if (copy == nullptr) {
-            return {EBB_OUT_OF_HOST_MEMORY,
-                    "ebb.jax: no memory for a copy of " + path + ", " + std::to_string(size_bytes) + " bytes"};
-        }
-        std::memcpy(copy, data, size_bytes);
-        const ebb_stream thread = EBB_STREAM_CALLING_THREAD;
-        ebb_offload_args args = moving(path, copy, size_bytes, thread);
-        args.deleter = copy_memory::give;
-        args.deleter_context = copy;
-        ebb_offload_info info{};
-        info.struct_size = sizeof info;
-        const ebb_status status = ebb_offload(home.runtime, &args, &info);
-        if (status != EBB_OK) {
-            failure why = failed_call(status);
-            copy_memory::give(copy);
-            return why;
-        }
-        made = {info.activation, size_bytes};
-        if (waiting_bytes_.fetch_add(size_bytes) + size_bytes > k_wait_bytes) {
-            waiting_bytes_ = 0;
-            if (const ebb_status waited = ebb_wait_room(home.runtime); waited != EBB_OK) {
-                failure why = failed_call(waited);
-                ebb_release(home.runtime, made.activation);
-                return why;
-            }
-        }
-        return {};
+        return size_bytes <= k_small_bytes && offload_by_thread(home, path, data, size_bytes, made)
+                   ? failure{}
+                   : offload_copy(home, path, data, size_bytes, made);
     }
 
     failure reload(place &home, const part &what, void *data, void *) override {
@@ -127,7 +54,7 @@ public:
     }
 
     failure wait_for(place &home, const part &what) override {
-        const ebb_status status = ebb_wait(home.runtime, what.activation);
+        const ebb_status status = what.is_by_thread ? EBB_OK : ebb_wait(home.runtime, what.activation);
         return status == EBB_OK ? failure{} : failed_call(status);
     }
 
@@ -142,6 +69,51 @@ public:
     }
 
 private:
+    // False: that cannot be now, and nothing was done.
+    static bool offload_by_thread(place &home, const std::string &path, void *data, std::uint64_t size_bytes,
+                                  part &made) {
+        const ebb_stream thread = EBB_STREAM_CALLING_THREAD;
+        const ebb_offload_args args = moving(path, data, size_bytes, thread);
+        ebb_offload_info info{};
+        info.struct_size = sizeof info;
+        if (ebb_offload_staged(home.runtime, &args, &info) != EBB_OK) {
+            return false;
+        }
+        made = {info.activation, size_bytes, true};
+        return true;
+    }
+
+    // XLA may overwrite an operand as soon as its handler has returned: so Ebb gets memory of our own.
+    failure offload_copy(place &home, const std::string &path, void *data, std::uint64_t size_bytes, part &made) {
+        void *const copy = make_copy(data, size_bytes);
+        if (copy == nullptr) {
+            return {EBB_OUT_OF_HOST_MEMORY,
+                    "ebb.jax: no memory for a copy of " + path + ", " + std::to_string(size_bytes) + " bytes"};
+        }
+        const ebb_stream thread = EBB_STREAM_CALLING_THREAD;
+        ebb_offload_args args = moving(path, copy, size_bytes, thread);
+        args.deleter = std::free;
+        args.deleter_context = copy;
+        ebb_offload_info info{};
+        info.struct_size = sizeof info;
+        const ebb_status status = ebb_offload(home.runtime, &args, &info);
+        if (status != EBB_OK) {
+            failure why = failed_call(status);
+            std::free(copy);
+            return why;
+        }
+        made = {info.activation, size_bytes, false};
+        if (waiting_bytes_.fetch_add(size_bytes) + size_bytes > k_wait_bytes) {
+            waiting_bytes_ = 0;
+            if (const ebb_status waited = ebb_wait_room(home.runtime); waited != EBB_OK) {
+                failure why = failed_call(waited);
+                ebb_release(home.runtime, made.activation);
+                return why;
+            }
+        }
+        return {};
+    }
+
     std::atomic<std::uint64_t> waiting_bytes_{0};
 };
 

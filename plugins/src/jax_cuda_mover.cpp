@@ -41,7 +41,7 @@ public:
         if (status != EBB_OK) {
             return failed_call(status);
         }
-        made = {info.activation, size_bytes};
+        made = {info.activation, size_bytes, false};
         return {};
     }
 

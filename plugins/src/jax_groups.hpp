@@ -102,6 +102,7 @@ struct place {
 struct part {
     ebb_activation activation = 0;
     std::uint64_t size_bytes = 0;
+    bool is_by_thread = false;  // on the CPU: the thread copies it itself
 };
 
 // What one wrapped call moved. Ends its activations when the last user of it is gone; the object is then used again.

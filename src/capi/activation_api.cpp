@@ -76,6 +76,26 @@ status check_streams(const device &dev, const ebb_offload_args &a) {
     return a.home == nullptr ? status() : check_stream(dev, *a.home, "home");
 }
 
+// What a thread copies itself goes to pinned memory or nowhere.
+status check_staged_by_thread(const ebb_offload_args &a) {
+    if (a.producers == nullptr || a.producer_count == 0 || a.producers[0] != EBB_STREAM_CALLING_THREAD) {
+        return {};
+    }
+    if (a.producer_count != 1) {
+        return {
+            code::invalid_argument,
+            "args->producers[0] is the calling thread in the staged form, and there are others: a thread that copies "
+            "waits for no stream"};
+    }
+    if (a.placement != EBB_PLACE_OFFLOAD) {
+        return {
+            code::invalid_argument,
+            "args->producers[0] is the calling thread in the staged form: args->placement must be EBB_PLACE_OFFLOAD, "
+            "since there is no memory of ours where the bytes could stay"};
+    }
+    return {};
+}
+
 // Every field is named: what is left to its default is cleared first, which costs more than setting it.
 offload_request to_request(const ebb_offload_args &a, name_table::node scope, name_table::node name, bool staged) {
     static_assert(sizeof(ebb_stream) == sizeof(stream_id));
@@ -115,7 +135,7 @@ status offload_checked(entry &e, ebb_runtime &r, const ebb_offload_args &args, b
     EBB_TRY(find_name(e.core().names(), args.name, "args->name", scope, name));
     const offload_request request = to_request(args, scope, name, staged);
     offload_outcome outcome;
-    if (staged && r.has_allocator && args.size_bytes != 0) {
+    if (staged && r.has_allocator && args.size_bytes != 0 && args.producers[0] != EBB_STREAM_CALLING_THREAD) {
         EBB_TRY(check_streams(*r.device, args));
         e.supply_now(staging::slot_footprint_bytes(args.size_bytes, args.data), request.home);
     }
@@ -168,11 +188,7 @@ ebb_status ebb_offload_staged(ebb_runtime *runtime, const ebb_offload_args *args
             return {code::invalid_argument,
                     "args->deleter must be null in the staged form: the memory stays the caller's"};
         }
-        if (known->producers != nullptr && known->producer_count != 0 &&
-            known->producers[0] == EBB_STREAM_CALLING_THREAD) {
-            return {code::invalid_argument,
-                    "args->producers[0] is the calling thread: the staged copy needs a stream to run on"};
-        }
+        EBB_TRY(check_staged_by_thread(*known));
         return offload_checked(e, *runtime, *known, true, info);
     });
 }

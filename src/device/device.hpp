@@ -56,8 +56,9 @@ struct device_info {
     std::string name;                     // "host", "null", "sim", "cuda"
     memory_type type = memory_type::cpu;  // what the activations' memory must be
     int32_t ordinal = 0;
-    bool integrated = false;  // device memory is host memory: copying cannot pay
-    bool captures = false;    // streams can be captured into graphs: capture_of() has something to say
+    bool integrated = false;    // device memory is host memory: copying cannot pay
+    bool threads_copy = false;  // copy_by_thread() copies
+    bool captures = false;      // streams can be captured into graphs: capture_of() has something to say
     uint64_t default_chunk_bytes = 16ULL << 20U;
     link_rates measured_link;           // where the device was asked to measure it
     uint64_t slab_bytes = 1ULL << 30U;  // largest growth step of the pinned arena
@@ -110,6 +111,12 @@ public:
             EBB_TRY(copy(stream, direction, pieces[i].destination, pieces[i].source, pieces[i].size_bytes));
         }
         return {};
+    }
+    // Copies before it returns, behind copies of other threads and streams that are under way: where device memory is
+    // the CPU's.
+    virtual status copy_by_thread(copy_direction /*direction*/, void * /*destination*/, const void * /*source*/,
+                                  uint64_t /*size_bytes*/) {
+        return {code::unsupported, "copy_by_thread: threads do not copy on this device"};
     }
     // *accumulator = checksum_bytes(*accumulator, data, size) when the stream gets there; data may be device or
     // pinned memory. The accumulator, of map_host unless device memory is the CPU's, lives until the stream has passed.

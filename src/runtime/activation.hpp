@@ -80,6 +80,7 @@ struct activation {
     bool recomputed = false;          // the caller has computed it again: it holds that memory until release
     bool slot_lost : 1 = false;       // its slot was to be filled in a capture that came to nothing
     bool slot_shown : 1 = false;      // a claim was given on its slot: its holder may have written to it
+    bool by_thread : 1 = false;       // copied by the calling thread, in the call: the block needs no waiting for
     bool home_late = false;           // its home stream cannot be made to wait: the deleter runs when the copy is done
     bool copy_held = false;           // out of device memory: not issued before a collective has ended
 
@@ -134,7 +135,7 @@ struct activation {
         state = activation_state::kept;
         released = release_asked = source_held = counted_given_up = staged = block_lost = unclaimed = in_storage_index =
             has_block = has_slot = readers_cover_copy = recomputed = slot_lost = slot_shown = home_late = copy_held =
-                false;
+                by_thread = false;
         d2h = {};
         verify = k_no_index;
         expected_uses = 0;

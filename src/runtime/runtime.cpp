@@ -66,6 +66,7 @@ status runtime::init() {
         options_.chunk_bytes = device_.info().default_chunk_bytes;
     }
     integrated_ = device_.info().integrated;
+    threads_copy_ = device_.info().threads_copy;
     captures_ = device_.info().captures;
     EBB_TRY(check_sizes());
     result<std::unique_ptr<lanes>> made = lanes::make(device_, lines_, options_.lanes, options_.chunk_bytes);

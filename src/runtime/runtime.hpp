@@ -277,6 +277,13 @@ private:
     status after_failed_copy(copy_direction direction, ticket_set &behind);
     status stage(index i, const offload_request &request);
 
+    // runtime_thread.cpp
+    status offload_by_thread(index i);
+    result<bool> waits_are_over();
+    status reload_by_thread(activation &body, const activation &view, std::byte *data);
+    status copy_by_thread(copy_direction direction, const activation &body, const activation &view, std::byte *data);
+    void note_thread_copy(name_table::node name, int64_t time_ns);
+
     // runtime_reload.cpp
     void ask_to_recompute(index i, bool claimed);
     status reload_found(index i, stream_id consumer, reload_outcome &outcome);
@@ -547,6 +554,7 @@ private:
     std::vector<name_counters> by_name_;  // by node
     std::vector<placement> decided_;      // by node, at the name's first offload; by_policy: not yet
     bool integrated_ = false;             // device memory is host memory: copying cannot pay
+    bool threads_copy_ = false;           // the calling thread may copy by itself
 
     timelines lines_;
     std::unique_ptr<lanes> lanes_;

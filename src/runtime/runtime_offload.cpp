@@ -58,7 +58,7 @@ status runtime::take(index i, const offload_request &r, offload_outcome &outcome
     activation &a = activations_[i];
     status ready = mark_producers(a, r);
     if (ready.ok() && r.staged) {
-        ready = stage(i, r);
+        ready = r.producers[0] == k_calling_thread ? offload_by_thread(i) : stage(i, r);
     }
     if (!ready.ok()) {
         activations_.release(i);
@@ -349,6 +349,11 @@ uint64_t runtime::slot_limit_bytes() const noexcept {
 // False: it is kept, and the outcome says why.
 bool runtime::start_copy(index i, offload_outcome &outcome) {
     activation &a = activations_[i];
+    if (a.by_thread) {
+        by_name_[a.name].offloaded_bytes += a.size_bytes;
+        a.state = activation_state::offloaded;
+        return true;
+    }
     const uint64_t footprint = staging::slot_footprint_bytes(a.size_bytes, a.data);
     const bool above_given = options_.max_activation_bytes != 0 && a.size_bytes > options_.max_activation_bytes;
     if (!a.staged && (footprint > slot_limit_bytes() || above_given)) {

@@ -375,6 +375,9 @@ status runtime::copy_to_caller(index i, std::byte *data, stream_id consumer) {
     if (body.copy_held && body.staged) {
         issue_held_to(b);
     }
+    if (body.by_thread && consumer == k_calling_thread) {
+        return reload_by_thread(body, view, data);
+    }
     // The destination may be written behind what is on the consumer's stream now.
     ticket free_at;
     EBB_TRY(lines_.mark(consumer, free_at));

@@ -68,6 +68,10 @@ public:
     // Whatever is issued from now on in that direction comes behind that point.
     status wait_all(copy_direction direction, ticket t);
 
+    // Of copies that took no lane.
+    void count(copy_direction direction, uint64_t size_bytes) noexcept {
+        copied_bytes_[direction == copy_direction::d2h ? 0 : 1] += size_bytes;
+    }
     [[nodiscard]] uint64_t copied_bytes(copy_direction direction) const noexcept {
         return copied_bytes_[direction == copy_direction::d2h ? 0 : 1];
     }

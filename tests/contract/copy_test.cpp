@@ -125,6 +125,24 @@ TEST_P(copy_contract, pieces_come_back_however_many_and_small) {
     }
 }
 
+TEST_P(copy_contract, a_thread_copies_by_itself_where_device_memory_is_the_cpus) {
+    constexpr uint64_t k_bytes = 5000;
+    const unsigned char *source = new_filled(k_bytes, 8);
+    unsigned char *there = new_device_memory(k_bytes);
+    unsigned char *back = new_filled(k_bytes, 9);
+    if (!dev().info().threads_copy) {
+        refused(dev().copy_by_thread(copy_direction::h2d, there, source, k_bytes), code::unsupported);
+        return;
+    }
+    ok(dev().copy_by_thread(copy_direction::h2d, there, source, k_bytes));
+    ok(dev().copy_by_thread(copy_direction::d2h, back, there, k_bytes));
+    EXPECT_TRUE(same(back, source, k_bytes));
+    ok(dev().copy_by_thread(copy_direction::d2h, nullptr, nullptr, 0));
+    if (checks_arguments()) {
+        refused(dev().copy_by_thread(copy_direction::d2h, nullptr, there, 1), code::invalid_argument);
+    }
+}
+
 TEST_P(copy_contract, pieces_that_cannot_be_right_are_refused) {
     if (!checks_arguments()) {
         return;

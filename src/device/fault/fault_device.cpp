@@ -341,6 +341,17 @@ status fault_device::copy(stream_id stream, copy_direction direction, void *dest
     return {};
 }
 
+// Stands at no gate.
+status fault_device::copy_by_thread(copy_direction direction, void *destination, const void *source,
+                                    uint64_t size_bytes) {
+    EBB_TRY(admit(call_kind::copy));
+    EBB_TRY(inner().copy_by_thread(direction, destination, source, size_bytes));
+    if (const std::optional<uint64_t> offset = damaged_offset(direction); offset.has_value() && size_bytes != 0) {
+        static_cast<unsigned char *>(destination)[std::min(*offset, size_bytes - 1)] ^= 1U;
+    }
+    return {};
+}
+
 status fault_device::checksum(stream_id stream, const void *data, uint64_t size_bytes, uint64_t *accumulator) {
     EBB_TRY(admit(call_kind::checksum));
     return inner().checksum(stream, data, size_bytes, accumulator);

@@ -17,6 +17,7 @@ host_device::host_device(const host_device_options &options)
     constexpr uint64_t k_slab_bytes = 256ULL << 20U;  // hosts without a GPU tend to be smaller
     info_.name = "host";
     info_.type = memory_type::cpu;
+    info_.threads_copy = true;
     info_.slab_bytes = k_slab_bytes;
 }
 
@@ -209,6 +210,13 @@ status host_device::copy(stream_id stream, copy_direction direction, void *desti
     copied.source = source;
     copied.size_bytes = size_bytes;
     return enqueue(stream, copied);
+}
+
+status host_device::copy_by_thread(copy_direction direction, void *destination, const void *source,
+                                   uint64_t size_bytes) {
+    EBB_TRY(check_copy_arguments(destination, source, size_bytes));
+    engines_.copy(direction, destination, source, size_bytes);
+    return {};
 }
 
 status host_device::checksum(stream_id stream, const void *data, uint64_t size_bytes, uint64_t *accumulator) {

@@ -150,6 +150,14 @@ bool host_stream::take(operation &next) {
     return true;
 }
 
+void host_engines::copy(copy_direction direction, void *destination, const void *source, uint64_t size_bytes) noexcept {
+    if (direction == copy_direction::d2d) {
+        std::memcpy(destination, source, size_bytes);
+    } else {
+        (direction == copy_direction::d2h ? d2h : h2d).copy(destination, source, size_bytes);
+    }
+}
+
 void host_stream::perform(const operation &op) noexcept {
     switch (op.kind) {
         case operation_kind::launch:
@@ -164,12 +172,7 @@ void host_stream::perform(const operation &op) noexcept {
             engines_.markers.release(op.point);
             return;
         case operation_kind::copy:
-            if (op.direction == copy_direction::d2d) {
-                std::memcpy(op.target, op.source, op.size_bytes);
-            } else {
-                copy_engine &engine = op.direction == copy_direction::d2h ? engines_.d2h : engines_.h2d;
-                engine.copy(op.target, op.source, op.size_bytes);
-            }
+            engines_.copy(op.direction, op.target, op.source, op.size_bytes);
             return;
         case operation_kind::checksum: {
             auto *accumulator = static_cast<uint64_t *>(op.target);

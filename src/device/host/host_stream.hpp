@@ -20,6 +20,8 @@ struct host_engines {
     copy_engine d2h;
     copy_engine h2d;
     marker_pool markers;
+
+    void copy(copy_direction direction, void *destination, const void *source, uint64_t size_bytes) noexcept;
 };
 
 [[nodiscard]] status no_such_stream(stream_id number);

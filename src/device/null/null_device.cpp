@@ -14,6 +14,7 @@ null_device::null_device(const null_device_options &options)
     : device_memory_("device memory of the null device", options.capacity_bytes, code::out_of_device_memory),
       host_memory_("pinned host memory of the null device", options.host_room_bytes, code::out_of_host_memory) {
     info_.name = "null";
+    info_.threads_copy = true;
 }
 
 void null_device::count(call_kind kind) noexcept {

@@ -46,6 +46,10 @@ public:
     result<uint64_t> elapsed_ns(event_id start, event_id end) override;
     status copy(stream_id stream, copy_direction direction, void *destination, const void *source,
                 uint64_t size_bytes) override;
+    status copy_by_thread(copy_direction direction, void *destination, const void *source,
+                          uint64_t size_bytes) override {
+        return copy({}, direction, destination, source, size_bytes);
+    }
     status checksum(stream_id stream, const void *data, uint64_t size_bytes, uint64_t *accumulator) override;
 
     // Calls of that kind so far, and bytes that copies were asked to move. Cheap rather than exact: calls from several

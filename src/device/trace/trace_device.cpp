@@ -226,17 +226,29 @@ result<uint64_t> trace_device::elapsed_ns(event_id start, event_id end) {
 status trace_device::copy(stream_id stream, copy_direction direction, void *destination, const void *source,
                           uint64_t size_bytes) {
     status copied = inner().copy(stream, direction, destination, source, size_bytes);
+    note_copy(stream, direction, destination, source, size_bytes, copied.code());
+    return copied;
+}
+
+status trace_device::copy_by_thread(copy_direction direction, void *destination, const void *source,
+                                    uint64_t size_bytes) {
+    status copied = inner().copy_by_thread(direction, destination, source, size_bytes);
+    note_copy(k_calling_thread, direction, destination, source, size_bytes, copied.code());
+    return copied;
+}
+
+void trace_device::note_copy(stream_id stream, copy_direction direction, void *destination, const void *source,
+                             uint64_t size_bytes, code result) {
     const std::lock_guard lock(mutex_);
     trace_entry entry;
     entry.kind = call_kind::copy;
-    entry.result = copied.code();
+    entry.result = result;
     entry.stream = stream_number(stream);
     entry.direction = direction;
     entry.destination = place(destination);
     entry.source = place(source);
     entry.size_bytes = size_bytes;
     add(entry);
-    return copied;
 }
 
 status trace_device::checksum(stream_id stream, const void *data, uint64_t size_bytes, uint64_t *accumulator) {

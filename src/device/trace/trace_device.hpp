@@ -63,6 +63,8 @@ public:
     result<uint64_t> elapsed_ns(event_id start, event_id end) override;
     status copy(stream_id stream, copy_direction direction, void *destination, const void *source,
                 uint64_t size_bytes) override;
+    status copy_by_thread(copy_direction direction, void *destination, const void *source,
+                          uint64_t size_bytes) override;
     status checksum(stream_id stream, const void *data, uint64_t size_bytes, uint64_t *accumulator) override;
 
 private:
@@ -70,6 +72,8 @@ private:
         uint64_t size_bytes;
         uint32_t number;
     };
+    void note_copy(stream_id stream, copy_direction direction, void *destination, const void *source,
+                   uint64_t size_bytes, code result);
     void add(trace_entry entry);
     void add_event_call(call_kind kind, code result, event_id event, const stream_id *stream);
     result<void *> add_allocation(call_kind kind, uint64_t size_bytes, const result<void *> &given);

@@ -288,15 +288,11 @@ TEST_F(arguments, the_default_stream_is_one) {
     EBB_EXPECT_OK(ebb_release(runtime_, a));
 }
 
-TEST_F(arguments, a_staged_offload_needs_a_stream_and_no_deleter) {
+TEST_F(arguments, a_staged_offload_has_no_deleter) {
     EBB_EXPECT_REFUSED(ebb_offload_staged(runtime_, &args_, &info_), EBB_INVALID_ARGUMENT, "args->deleter");
     ebb_offload_args staged = staged_args_for(*buffer_);
     staged.deleter_context = this;
     EBB_EXPECT_REFUSED(ebb_offload_staged(runtime_, &staged, &info_), EBB_INVALID_ARGUMENT, "args->deleter");
-    staged = staged_args_for(*buffer_);
-    const ebb_stream thread = EBB_STREAM_CALLING_THREAD;
-    staged.producers = &thread;
-    EBB_EXPECT_REFUSED(ebb_offload_staged(runtime_, &staged, &info_), EBB_INVALID_ARGUMENT, "args->producers[0]");
     EXPECT_EQ(stats().offload_calls, 0U);
 }
 
