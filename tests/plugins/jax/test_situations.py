@@ -257,6 +257,34 @@ def test_eager():
     assert moved_bytes() > 0
 
 
+def test_jit_is_switched_off():
+    def program(layer):
+        return jax.grad(lambda p, x: jnp.sum(jax.lax.scan(lambda x, _: (layer(p, x), None), x, None, length=3)[0]))
+    with jax.disable_jit():
+        want = program(layer)(P, X)
+        for _ in range(2):
+            assert_same(program(offload(layer))(P, X), want)
+    assert moved_bytes() > 0
+
+
+def test_a_trace_that_is_evaluated():
+    program = jax.grad(loss_of(offload(layer)))
+    closed = jax.make_jaxpr(program)(P, X)
+    want = jax.jit(program)(P, X)
+    got = jax.extend.core.jaxpr_as_fun(closed)(*jax.tree.leaves((P, X)))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), got, jax.tree.leaves(want))
+    assert ebb.jax.statistics()["cpu"]["h2d_bytes"] > 0
+
+
+def test_types_that_are_weak_stay_weak():
+    f = lambda x, y: jnp.sin(x) * y
+    for within in (lambda f: f, jax.jit):
+        got, want = (within(jax.value_and_grad(f))(2.0, 3.0) for f in (offload(f, params=None), f))
+        for one, other in zip(got, want):
+            assert jax.typeof(one) == jax.typeof(other)
+    assert moved_bytes() > 0
+
+
 def test_two_forwards_then_two_backwards():
     forward = jax.jit(lambda p, x: jax.vjp(offload(layer), p, x))
     plain = jax.jit(lambda p, x: jax.vjp(layer, p, x))
@@ -299,6 +327,13 @@ def test_second_derivatives_are_refused():
         jax.jvp(jax.grad(f), (X,), (X,))
     with pytest.raises(TypeError, match="forward-mode"):
         jax.jvp(f, (X,), (X,))
+
+
+def test_derivatives_by_a_cotangent():
+    """A gradient is linear in its cotangent: that is no second derivative of the function."""
+    def program(layer):
+        return jax.grad(lambda y, x: jnp.sum(jnp.sin(jax.grad(lambda x: jnp.sum(y * layer(P, x)))(x))))
+    check(program, normal(5, 8, WIDTH), X)
 
 
 def test_two_programs_take_turns():
