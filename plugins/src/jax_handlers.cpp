@@ -244,11 +244,13 @@ failure check_reload(const call &now, const group &what) {
     return {};
 }
 
+// A batch has it for each that took the branch which offloads (JAX turns a cond over a batch into both branches and a
+// choice), and zeros for the others; an empty batch has none: 0 then.
 failure read_handle(call &now, std::uint64_t &handle) {
     const xla::buffer &operand = now.view.argument(0);
     const std::uint64_t count = element_count(operand) / 2;
     if (count == 0) {
-        return {EBB_INVALID_ARGUMENT, "ebb.jax: " + now.title() + " is asked for without a handle"};
+        return {};
     }
     if (count == 1) {
         return now.with.read_handles(operand.data, &handle, 1, now.stream);
@@ -258,13 +260,27 @@ failure read_handle(call &now, std::uint64_t &handle) {
         return why;
     }
     for (const std::uint64_t one : handles) {
-        if (one != handles.front()) {
+        if (one != 0 && handle != 0 && one != handle) {
             return {EBB_INVALID_ARGUMENT,
                     "ebb.jax: " + now.title() + " is asked for in one batch, but was offloaded in several calls"};
         }
+        handle = std::max(handle, one);
     }
-    handle = handles.front();
     return {};
+}
+
+// Of a batch of which nobody took the branch that offloads: nobody reads it, and it is as JAX makes it without Ebb.
+failure fill_with_zeros(call &now) {
+    failure why;
+    for (std::int64_t i = 0; i < now.view.frame.results.size && !why; ++i) {
+        const xla::buffer &result = now.view.result(i);
+        std::uint64_t size_bytes = 0;
+        why = size_of(result, now.title(), size_bytes);
+        if (!why && size_bytes > 0) {
+            why = now.with.fill_with_zeros(result.data, size_bytes, now.stream);
+        }
+    }
+    return why;
 }
 
 // Operands: the handle (a batch has it several times), and what the reload is to be ordered behind. Results: what was
@@ -279,6 +295,9 @@ failure reload(call &now) {
     std::uint64_t handle = 0;
     if (failure why = read_handle(now, handle)) {
         return why;
+    }
+    if (handle == 0 && now.view.argument(0).rank > 1) {
+        return fill_with_zeros(now);
     }
     groups &all = the_process().groups_of_all;
     const used_group what = now.said.stays ? all.find(handle) : all.find_to_reload(handle, now.run);

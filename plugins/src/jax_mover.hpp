@@ -49,6 +49,7 @@ public:
     virtual failure offload(place &home, const std::string &name, void *data, std::uint64_t size_bytes, void *stream,
                             part &made) = 0;
     virtual failure reload(place &home, const part &what, void *data, void *stream) = 0;
+    virtual failure fill_with_zeros(void *data, std::uint64_t size_bytes, void *stream) = 0;
     virtual failure write_handle(void *to, std::uint64_t handle, void *stream) = 0;
     // Of `count` handles that lie behind each other. May block.
     virtual failure read_handles(const void *from, std::uint64_t *handles, std::size_t count, void *stream) = 0;
