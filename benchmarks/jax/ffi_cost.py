@@ -14,7 +14,6 @@ import time
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 import ebb.jax
 from ebb.jax import _primitives
@@ -35,9 +34,9 @@ def register_nothing() -> None:
 
 def nothing(x):
     """As many operands, results and attributes as Ebb's pair of calls has."""
-    attributes = {"site": np.int64(1), "scope": "layer", "names": "x", "layout": "", "stays": np.int64(0)}
+    attributes = _primitives.Call(1, "layer", ("x",)).attributes("")
     call = lambda *shape: jax.ffi.ffi_call("nothing", jax.ShapeDtypeStruct(*shape), has_side_effect=True)
-    handle = call((2,), jnp.uint32)(x, x, reloads=np.int64(1), **attributes)
+    handle = call((2,), jnp.uint32)(x, x, **attributes)
     return call(x.shape, x.dtype)(handle, x, **attributes)
 
 

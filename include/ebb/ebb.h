@@ -205,7 +205,8 @@ enum { EBB_PHASE_TRAIN = 1, EBB_PHASE_EVALUATE = 2 };
 EBB_API ebb_status ebb_step(ebb_runtime *runtime, ebb_phase phase);
 
 /* Names nest: an activation "gate" offloaded under scopes "decoder" and "layer.3" is "decoder/layer.3/gate".
- * The innermost scope is what EBB_PREFETCH_LAYER calls a layer. Non-empty, up to 255 bytes, no '/'. */
+ * The innermost scope is what EBB_PREFETCH_LAYER calls a layer. Non-empty, up to 255 bytes;
+ * "decoder/layer.3" stands for two scopes, and is popped at once. */
 EBB_API ebb_status ebb_scope_push(ebb_runtime *runtime, const char *name);
 EBB_API ebb_status ebb_scope_pop(ebb_runtime *runtime);
 
@@ -243,7 +244,8 @@ enum {
 
 typedef struct ebb_offload_args {
     uint64_t struct_size;
-    const char *name;               /* non-empty, up to 255 bytes, no '/'; with the scopes it names the activation */
+    const char *name;               /* non-empty, up to 255 bytes; with the scopes it names the activation: "layer.3/gate" is
+                                     * "gate" under one scope more */
     void *data;                     /* device memory; may be null when size_bytes is 0 */
     uint64_t size_bytes;
     int32_t device_type;            /* DLPack's number of the memory's device; 0: the runtime's */

@@ -1,4 +1,4 @@
-// What the traced program says of a wrapped call: the attributes of XLA's calls, taken apart once.
+// What the traced program says of a wrapped call: the attribute of XLA's calls, taken apart once.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,12 @@ struct call_attributes {
     std::string scope;
     std::string layout;  // how shards lie, so that a reload under another sharding is refused
     std::vector<std::string> names;
+    std::vector<std::string> paths;  // of the names, with the scope: what Ebb knows them by
 };
 
-// Thread-safe. Lives as long as the process does; the same attributes give the same object.
+// The only attribute of a call is a text: lines of a key and a value, "name" once for each array. One text, since all
+// that there is is compared at every call. Thread-safe. Lives as long as the process does; the same text gives the same
+// object.
 const call_attributes &attributes_of(const xla::attributes &block);
 
 }  // namespace ebb_jax

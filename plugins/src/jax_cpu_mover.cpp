@@ -96,16 +96,16 @@ public:
         return status == EBB_OK ? failure{} : failed_call(status);
     }
 
-    failure offload(place &home, const std::string &name, void *data, std::uint64_t size_bytes, void *,
+    failure offload(place &home, const std::string &path, void *data, std::uint64_t size_bytes, void *,
                     part &made) override {
         void *copy = copy_memory::take(size_bytes);
         if (copy == nullptr) {
             return {EBB_OUT_OF_HOST_MEMORY,
-                    "ebb.jax: no memory for a copy of " + name + ", " + std::to_string(size_bytes) + " bytes"};
+                    "ebb.jax: no memory for a copy of " + path + ", " + std::to_string(size_bytes) + " bytes"};
         }
         std::memcpy(copy, data, size_bytes);
         const ebb_stream thread = EBB_STREAM_CALLING_THREAD;
-        ebb_offload_args args = moving(name, copy, size_bytes, thread);
+        ebb_offload_args args = moving(path, copy, size_bytes, thread);
         args.deleter = copy_memory::give;
         args.deleter_context = copy;
         ebb_offload_info info{};

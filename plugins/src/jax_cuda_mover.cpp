@@ -31,10 +31,10 @@ public:
         return status == EBB_OK ? failure{} : failed_call(status);
     }
 
-    failure offload(place &home, const std::string &name, void *data, std::uint64_t size_bytes, void *stream,
+    failure offload(place &home, const std::string &path, void *data, std::uint64_t size_bytes, void *stream,
                     part &made) override {
         const ebb_stream producer = number_of(stream);
-        const ebb_offload_args args = moving(name, data, size_bytes, producer);
+        const ebb_offload_args args = moving(path, data, size_bytes, producer);
         ebb_offload_info info{};
         info.struct_size = sizeof info;
         const ebb_status status = ebb_offload_staged(home.runtime, &args, &info);

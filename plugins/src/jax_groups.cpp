@@ -11,6 +11,9 @@ constexpr std::uint64_t k_runs_in_flight = 32;
 // The same for groups that were reloaded, but nobody knows whether for the last time: they had come to their backward.
 constexpr std::uint64_t k_runs_behind = 2;
 constexpr std::size_t k_remembered_ends = 4096;
+constexpr const char *k_called_again =
+    "the call that offloaded it was made again in its run, after as many reloads as the program has: a loop has more. "
+    "From the next run on that is known";
 
 // A handle: above the index of its group, how often that was used. At a million a second that comes round after days,
 // for a single group.
@@ -37,6 +40,9 @@ bool is_left(const group &one, const site_record &site) {
 }  // namespace
 
 bool recent_runs::begins(std::int64_t run) {
+    if (newest() == run && !seen_.empty()) {
+        return false;  // as at almost all calls
+    }
     if (std::find(seen_.rbegin(), seen_.rend(), run) != seen_.rend()) {
         return false;
     }
@@ -127,10 +133,42 @@ void groups::end(group &one, const char *why, ended_groups &ended) {
     live_bytes_ -= one.size_bytes;
     one.home->live_groups--;
     one.lives = false;
+    set_finished(one, false);
     (one.older == nullptr ? oldest_ : one.older->newer) = one.newer;
     (one.newer == nullptr ? newest_ : one.newer->older) = one.older;
-    endings_[ended_count_++ % k_remembered_ends] = {one.handle, why};
+    endings_[ended_count_++ % k_remembered_ends] = {one.handle, why, {one.of, one.ordinal}};
     drop(one, ended);
+}
+
+void groups::set_finished(group &one, bool is_finished) {
+    if (one.is_finished == is_finished) {
+        return;
+    }
+    one.is_finished = is_finished;
+    group *&newest = one.by->finished;
+    if (is_finished) {
+        one.finished_newer = nullptr;
+        one.finished_older = newest;
+        (newest == nullptr ? newest : newest->finished_newer) = &one;
+        newest = &one;
+        return;
+    }
+    (one.finished_newer == nullptr ? newest : one.finished_newer->finished_older) = one.finished_older;
+    if (one.finished_older != nullptr) {
+        one.finished_older->finished_newer = one.finished_newer;
+    }
+}
+
+void groups::sweep_finished(const offload_record &by, std::int64_t run, ended_groups &ended) {
+    if (by.site->in_loops) {
+        return;
+    }
+    for (group *at = by.finished; at != nullptr;) {
+        group &one = *std::exchange(at, at->finished_older);
+        if (one.run == run) {
+            end(one, k_called_again, ended);
+        }
+    }
 }
 
 void groups::sweep(const place &home, std::int64_t run, ended_groups &ended) {
@@ -139,7 +177,7 @@ void groups::sweep(const place &home, std::int64_t run, ended_groups &ended) {
         if (one.home.get() != &home || one.run == run || one.of->stays) {
             continue;
         }
-        if (is_over(*one.of, *one.site, one.own_reloads, one.run_number)) {
+        if (is_over(*one.of, *one.by->site, one.own_reloads, one.run_number)) {
             end(one, "another run began after its last reload", ended);
         }
     }
@@ -151,11 +189,11 @@ void groups::sweep_to_cap(ended_groups &ended) {
     }
     std::uint64_t left_bytes = 0;
     for (const group *one = oldest_; one != nullptr; one = one->newer) {
-        left_bytes += is_left(*one, *one->site) ? one->size_bytes : 0;
+        left_bytes += is_left(*one, *one->by->site) ? one->size_bytes : 0;
     }
     for (group *at = oldest_; at != nullptr && left_bytes > cap_bytes_;) {
         group &one = *std::exchange(at, at->newer);
-        if (is_left(one, *one.site)) {
+        if (is_left(one, *one.by->site)) {
             left_bytes -= one.size_bytes;
             end(one, "newer ones that were not reloaded in their own run took its place (survivor_memory)", ended);
         }
@@ -191,7 +229,11 @@ groups::begun groups::begin(const place_key &where, const call_attributes &of, s
         return {};
     }
     place &home = *found->second;
-    site_record &site = home.sites[{of.site, ordinal, of.reloads}];
+    offload_record &by = home.offloads[{&of, ordinal}];
+    if (by.site == nullptr) {
+        by.site = &home.sites[{of.site, ordinal, of.reloads}];
+    }
+    site_record &site = *by.site;
     reserve_unused();
     endings_.resize(k_remembered_ends);
     bool first_of_step = false;
@@ -202,13 +244,15 @@ groups::begun groups::begin(const place_key &where, const call_attributes &of, s
     if (home.runs.begins(run)) {
         sweep(home, run, ended);
         first_of_step = home.live_groups == 0;
+    } else {
+        sweep_finished(by, run, ended);
     }
     group &made = *std::exchange(unused_, unused_->newer);  // the newest that was freed: it is in the caches
     made.home = found->second;
     made.of = &of;
     made.ordinal = ordinal;
     made.run = run;
-    made.site = &site;
+    made.by = &by;
     made.run_number = site.run_number;
     made.size_bytes = size_bytes;
     made.own_reloads = made.other_reloads = 0;
@@ -242,12 +286,20 @@ used_group groups::find(std::uint64_t handle) {
 used_group groups::find_to_reload(std::uint64_t handle, std::int64_t run) {
     const std::lock_guard<std::mutex> lock(mutex_);
     group *const one = living(handle);
-    if (one != nullptr) {
-        one->users.fetch_add(1, std::memory_order_relaxed);
-        const bool own = one->run == run;
-        (own ? one->own_reloads : one->other_reloads)++;
-        (own ? one->site->own_reloads : one->site->other_reloads)++;
-        one->site->in_loops |= own && one->own_reloads > one->of->reloads;
+    if (one == nullptr) {
+        learn_of_loop(handle);
+        return used_group(nullptr, {this});
+    }
+    one->users.fetch_add(1, std::memory_order_relaxed);
+    site_record &site = *one->by->site;
+    if (one->run == run) {
+        one->own_reloads++;
+        site.own_reloads++;
+        site.in_loops |= one->own_reloads > one->of->reloads;
+        set_finished(*one, one->own_reloads == one->of->reloads);
+    } else {
+        one->other_reloads++;
+        site.other_reloads++;
     }
     return used_group(one, {this});
 }
@@ -255,8 +307,24 @@ used_group groups::find_to_reload(std::uint64_t handle, std::int64_t run) {
 void groups::not_reloaded(group &what, std::int64_t run) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const bool own = what.run == run;
+    site_record &site = *what.by->site;
     (own ? what.own_reloads : what.other_reloads)--;
-    (own ? what.site->own_reloads : what.site->other_reloads)--;
+    (own ? site.own_reloads : site.other_reloads)--;
+    set_finished(what, what.lives && what.own_reloads > 0 && what.own_reloads == what.of->reloads);
+}
+
+// One more reload came than the traced program has: next time it finds what it asks for.
+void groups::learn_of_loop(std::uint64_t handle) {
+    const auto ended =
+        std::find_if(endings_.begin(), endings_.end(), [&](const ending &one) { return one.handle == handle; });
+    if (handle == 0 || ended == endings_.end() || ended->why != k_called_again) {
+        return;
+    }
+    for (const auto &[key, one] : places_) {
+        if (const auto found = one->offloads.find(ended->what); found != one->offloads.end()) {
+            found->second.site->in_loops = true;
+        }
+    }
 }
 
 const char *groups::why_gone(std::uint64_t handle) const {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -53,6 +54,26 @@ struct site_record {
     bool in_loops = false;  // some had more reloads than the program has
 };
 
+struct group;
+
+// An offload of the traced program: one call, that loops may make many times.
+struct offload_record {
+    site_record *site = nullptr;
+    group *finished = nullptr;  // the newest of what it moved that had all its reloads
+};
+
+struct offload_key {
+    const call_attributes *said = nullptr;
+    std::int32_t ordinal = 0;
+    bool operator==(const offload_key &) const = default;
+};
+
+struct offload_hash {
+    std::size_t operator()(const offload_key &key) const {
+        return std::hash<const void *>()(key.said) ^ (static_cast<std::size_t>(key.ordinal) << 32);
+    }
+};
+
 // By platform, device, and whether it is for what stays: that comes in no order that a training step could be learned
 // by.
 struct place_key {
@@ -69,6 +90,7 @@ struct place {
     std::string name;
     recent_runs runs;  // under the lock of groups, like what follows
     std::unordered_map<site_key, site_record, site_hash> sites;
+    std::unordered_map<offload_key, offload_record, offload_hash> offloads;
     std::uint64_t live_groups = 0;
 
     place() = default;
@@ -100,12 +122,14 @@ struct group {
 private:
     friend class groups;
     friend class ended_groups;
-    site_record *site = nullptr;  // of home
+    offload_record *by = nullptr;  // of home
     std::uint64_t own_reloads = 0, other_reloads = 0;
     std::uint64_t run_number = 0;              // of the runs of its site
     std::atomic<std::uint32_t> users{0};       // calls that are at work on it, and one while it lives
     bool lives = false;                        // is found by its handle
     group *older = nullptr, *newer = nullptr;  // among those that live, or behind each other on another list
+    bool is_finished = false;                  // had as many reloads as the traced program has
+    group *finished_older = nullptr, *finished_newer = nullptr;  // of one offload of the program
 };
 
 class groups;
@@ -120,8 +144,9 @@ using used_group = std::unique_ptr<group, give_back>;
 
 // Thread-safe. Runs of one program may overlap, on the CPU also when one thread starts them, and nobody says when a run
 // is over. So a group ends
-// - when another run begins on its device, if it had all the reloads that the traced program has. Not with the last of
-//   them: a trace does not show that what it calls once is called in a loop;
+// - when another run begins on its device, or its run makes the same call again (the next micro-batch of a loop), if it
+//   had all the reloads that the traced program has. Not with the last of them: a trace does not show that what it
+//   calls once is called in a loop;
 // - when later runs of its site have begun, if reloads of that site only ever came in the run of their offload: what an
 //   exception or a forward without backward left behind. So many of them that the first cannot be under way any more;
 // - oldest first, when more than the cap was left behind;
@@ -167,6 +192,7 @@ private:
     struct ending {
         std::uint64_t handle = 0;
         const char *why = nullptr;
+        offload_key what;
     };
 
     void reserve_unused();
@@ -175,6 +201,9 @@ private:
     void end(group &one, const char *why, ended_groups &ended);
     void drop(group &one, ended_groups &ended);
     void sweep(const place &home, std::int64_t run, ended_groups &ended);
+    void sweep_finished(const offload_record &by, std::int64_t run, ended_groups &ended);
+    void set_finished(group &one, bool is_finished);
+    void learn_of_loop(std::uint64_t handle);
     void sweep_to_cap(ended_groups &ended);
 
     mutable std::mutex mutex_;

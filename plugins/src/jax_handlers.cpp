@@ -156,26 +156,20 @@ failure size_of_parts(const call &now, std::uint64_t &size_bytes) {
 }
 
 failure offload_parts(call &now, group &made) {
-    ebb_runtime *const runtime = made.home->runtime;
     made.parts.reserve(now.said.names.size());
-    if (const ebb_status status = ebb_scope_push(runtime, now.said.scope.c_str()); status != EBB_OK) {
-        return failed_call(status);
-    }
-    failure why;
-    for (std::size_t i = 0; i < now.said.names.size() && !why; ++i) {
+    for (std::size_t i = 0; i < now.said.names.size(); ++i) {
         const xla::buffer &operand = now.view.argument(static_cast<std::int64_t>(i));
         std::uint64_t size_bytes = 0;
         part one;
-        why = size_of(operand, now.said.names[i], size_bytes);
-        if (!why) {
-            why = now.with.offload(*made.home, now.said.names[i], operand.data, size_bytes, now.stream, one);
+        if (failure why = size_of(operand, now.said.names[i], size_bytes)) {
+            return why;
         }
-        if (!why) {
-            made.parts.push_back(one);
+        if (failure why = now.with.offload(*made.home, now.said.paths[i], operand.data, size_bytes, now.stream, one)) {
+            return why;
         }
+        made.parts.push_back(one);
     }
-    ebb_scope_pop(runtime);
-    return why;
+    return {};
 }
 
 // Operands: what is moved, by name, and behind them what it is to be ordered behind. Result: the handle.

@@ -23,12 +23,12 @@ struct failure {
 };
 failure failed_call(ebb_status status);  // with ebb_last_error
 
-// Of bytes that leave whatever policy and floor say. Name and producer outlive it.
-inline ebb_offload_args moving(const std::string &name, void *data, std::uint64_t size_bytes,
+// Of bytes that leave whatever policy and floor say. Path and producer outlive it.
+inline ebb_offload_args moving(const std::string &path, void *data, std::uint64_t size_bytes,
                                const ebb_stream &producer) {
     ebb_offload_args args{};
     args.struct_size = sizeof args;
-    args.name = name.c_str();
+    args.name = path.c_str();
     args.data = data;
     args.size_bytes = size_bytes;
     args.producers = &producer;
@@ -46,7 +46,7 @@ public:
     // Makes the runtime of a device, and its name.
     virtual failure open(ebb_runtime_options options, std::int32_t ordinal, place &made) = 0;
     // When these return the operand may be overwritten, on the CPU at once and elsewhere behind `stream`.
-    virtual failure offload(place &home, const std::string &name, void *data, std::uint64_t size_bytes, void *stream,
+    virtual failure offload(place &home, const std::string &path, void *data, std::uint64_t size_bytes, void *stream,
                             part &made) = 0;
     virtual failure reload(place &home, const part &what, void *data, void *stream) = 0;
     virtual failure fill_with_zeros(void *data, std::uint64_t size_bytes, void *stream) = 0;

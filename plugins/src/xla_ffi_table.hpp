@@ -91,12 +91,7 @@ struct span {
     const char *data;
     std::size_t size;
 };
-struct scalar {
-    std::int32_t type;
-    void *value;
-};
-constexpr std::int32_t k_scalar_attribute = 3, k_string_attribute = 4;
-constexpr std::int32_t k_s64 = 5;  // of the types below
+constexpr std::int32_t k_string_attribute = 4;
 
 struct buffers {  // arguments and results lie alike
     std::size_t struct_size;

@@ -110,9 +110,9 @@ status offload_checked(entry &e, ebb_runtime &r, const ebb_offload_args &args, b
     EBB_TRY(check_out_struct(info, "info", k_first_offload_info));
     EBB_TRY(check_args(args));
     EBB_TRY(check_device(r.device->info(), args));
-    const name_table::node scope = current_scope(r);
+    name_table::node scope = current_scope(r);
     name_table::node name = name_table::k_root;
-    EBB_TRY(find_name(e.core().names(), scope, args.name, "args->name", name));
+    EBB_TRY(find_name(e.core().names(), args.name, "args->name", scope, name));
     const offload_request request = to_request(args, scope, name, staged);
     offload_outcome outcome;
     if (staged && r.has_allocator && args.size_bytes != 0) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace ebb::capi {
@@ -267,28 +268,37 @@ name_table::node current_scope(const ebb_runtime &r) noexcept {
     return stack == nullptr || stack->nodes.empty() ? name_table::k_root : stack->nodes.back();
 }
 
-// A name that is known was right when it was new.
-status find_name(name_table &names, name_table::node scope, const char *name, const char *argument,
+// A name that is known was right when it was new. Most are one part: they are found without looking for more.
+status find_name(name_table &names, const char *name, const char *argument, name_table::node &scope,
                  name_table::node &node) {
     constexpr size_t k_longest = 255;
     if (name == nullptr) {
         return {code::invalid_argument, fmt::format("{} is null", argument)};
     }
-    const size_t length = strnlen(name, k_longest + 1);
-    node = names.find(scope, {name, length});
+    const std::string_view all(name, strnlen(name, k_longest + 1));
+    node = names.find(scope, all);
     if (node != name_table::k_root) {
         return {};
     }
-    if (length == 0 || length > k_longest) {
+    if (all.empty() || all.size() > k_longest) {
         return {code::invalid_argument,
-                fmt::format("{} must have 1 to {} bytes{}", argument, k_longest, length == 0 ? ", it is empty" : "")};
+                fmt::format("{} must have 1 to {} bytes{}", argument, k_longest, all.empty() ? ", it is empty" : "")};
     }
-    if (std::memchr(name, '/', length) != nullptr) {
-        return {code::invalid_argument,
-                fmt::format("{} is '{}': '/' separates scopes, push a scope instead", argument, name)};
+    for (size_t from = 0;;) {
+        const size_t to = std::min(all.find('/', from), all.size());
+        const std::string_view part = all.substr(from, to - from);
+        if (part.empty()) {
+            return {code::invalid_argument,
+                    fmt::format("{} is '{}': '/' separates scopes, and one of them is empty", argument, name)};
+        }
+        node = names.find(scope, part);
+        node = node == name_table::k_root ? names.intern(scope, part) : node;
+        if (to == all.size()) {
+            return {};
+        }
+        scope = node;
+        from = to + 1;
     }
-    node = names.intern(scope, {name, length});
-    return {};
 }
 
 }  // namespace ebb::capi
@@ -298,8 +308,9 @@ using namespace ebb::capi;  // NOLINT(google-build-using-namespace)
 
 ebb_status ebb_scope_push(ebb_runtime *runtime, const char *name) {
     return on_runtime(runtime, [&](entry &e) -> status {
+        name_table::node outer = current_scope(*runtime);
         name_table::node scope = name_table::k_root;
-        EBB_TRY(find_name(e.core().names(), current_scope(*runtime), name, "name", scope));
+        EBB_TRY(find_name(e.core().names(), name, "name", outer, scope));
         scope_stack *stack = find_stack(runtime->serial);
         if (stack == nullptr) {
             stack = &make_stack(runtime->serial);

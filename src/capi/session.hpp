@@ -203,8 +203,8 @@ result<ebb_runtime *> make_runtime(std::unique_ptr<device> dev, host_device *hos
 // The innermost scope of the calling thread, k_root when there is none.
 name_table::node current_scope(const ebb_runtime &r) noexcept;
 
-// The node of a name below a scope; refuses what is no name.
-[[nodiscard]] status find_name(name_table &names, name_table::node scope, const char *name, const char *argument,
+// The node of a name below `scope`, which becomes the one right above it; refuses what is no name.
+[[nodiscard]] status find_name(name_table &names, const char *name, const char *argument, name_table::node &scope,
                                name_table::node &node);
 
 }  // namespace ebb::capi

@@ -113,16 +113,6 @@ def _warn_of_idle(policy: Policy, given: set[str], residuals, scope: str) -> Non
         warnings.warn(f"ebb.jax.offload: nothing is moved for {pattern!r}: {why}", stacklevel=2)
 
 
-def _unique(names: list[str]) -> tuple[str, ...]:
-    seen: dict[str, int] = {}
-    given = []
-    for name in names:
-        name = name.replace("/", ".").replace("\n", " ")[:240] or "value"
-        seen[name] = seen.get(name, 0) + 1
-        given.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
-    return tuple(given)
-
-
 def _site(scope: str, names, avals, where: str) -> int:
     text = "|".join((scope, where, *names, *(f"{one.shape} {one.dtype}" for one in avals)))
     return _primitives.number_of(text)
@@ -169,7 +159,7 @@ class _Wrapped:
         if not chosen:
             return tuple(out), (_Static((tree, None, {}, (), ())), (), tuple(saved))
         outvars = closed.jaxpr.outvars[count:]
-        names = _unique([residuals[i].name for i in chosen])
+        names = _primitives.unique_names([residuals[i].name for i in chosen])
         shapes = tuple(_primitives.Shape.of(saved[i]) for i in chosen)
         call = _primitives.Call(_site(self.scope, names, shapes, self.where), self.scope, names)
         # What is handed through or computed from parameters alone is there from the start, and its cotangent often

@@ -34,6 +34,21 @@ SECOND_DERIVATIVE = (
 _calls_of_site: collections.Counter = collections.Counter()
 
 
+def _part(text: str, most_bytes: int) -> str:
+    """Of a name of Ebb's: a path of at most 255 bytes, its parts apart by slashes."""
+    return text.replace("/", ".").replace("\n", " ").encode()[:most_bytes].decode(errors="ignore")
+
+
+def unique_names(texts) -> tuple[str, ...]:
+    seen = collections.Counter()
+    given = []
+    for text in texts:
+        name = _part(text, 160) or "value"
+        seen[name] += 1
+        given.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+    return tuple(given)
+
+
 def number_of(text: str) -> int:
     """The same in each process and each run: for the compilation cache. Fits an int64."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
@@ -63,7 +78,7 @@ class Call:
     """What a traced program has of one wrapped call: names, and how many reloads follow its offload."""
 
     def __init__(self, site: int, scope: str, names: tuple[str, ...], stays: bool = False):
-        self.site, self.scope, self.names = site, scope, names
+        self.site, self.scope, self.names = site, _part(scope, 80) or "function", names
         self.stays = stays  # until it is reloaded, which is once
         self.reloads = 0  # traced so far; all are by the time that the program is lowered
         # Apart from other calls at the site, and the same when the same program is run again: for the compilation
@@ -77,8 +92,12 @@ class Call:
         return self.site, self.scope, self.names, self.stays
 
     def attributes(self, layout: str) -> dict:
-        return {"site": np.int64(self.site), "scope": self.scope, "names": "\n".join(self.names),
-                "layout": layout, "stays": np.int64(self.stays)}
+        """What the handlers read: lines of a key and a value. The serial number is in it so that one call in the
+        program's text is not another."""
+        lines = {"site": self.site, "serial": self.serial, "reloads": self.reloads, "stays": int(self.stays),
+                 "layout": layout, "scope": self.scope}
+        return {"call": "\n".join([*(f"{key} {value}" for key, value in lines.items()),
+                                   *(f"name {name}" for name in self.names)])}
 
 
 # ------------------------------------------------------------------------------------------------- the raw calls --
@@ -117,8 +136,7 @@ reload_p.def_impl(lambda *operands, call, layout, shapes: list(_eager_reload(sha
 
 
 def _lower_offload(ctx, *operands, call, layout):
-    lower = jax.ffi.ffi_lowering("ebb_offload", has_side_effect=True)
-    return lower(ctx, *operands, reloads=np.int64(call.reloads), **call.attributes(layout))
+    return jax.ffi.ffi_lowering("ebb_offload", has_side_effect=True)(ctx, *operands, **call.attributes(layout))
 
 
 def _lower_reload(ctx, *operands, call, layout, shapes):

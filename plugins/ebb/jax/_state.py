@@ -75,7 +75,7 @@ def offload_state(tree, *, floor: int = _DEFAULT_FLOOR_BYTES) -> OffloadedState:
             raise TypeError("ebb.jax.offload_state is for arrays between programs: call it outside of jit")
         if isinstance(leaf, jax.Array) and _residuals.is_movable(leaf) and leaf.nbytes >= max(floor, 1):
             by_devices.setdefault(frozenset(leaf.sharding.device_set), []).append(i)
-    names = [(keystr(path) or "value").replace("/", ".")[:240] for path, _ in paths]
+    names = _primitives.unique_names(keystr(path) for path, _ in paths)
     groups = [_Group(numbers, [names[i] for i in numbers], [leaves[i] for i in numbers])
               for numbers in by_devices.values()]
     for group in groups:

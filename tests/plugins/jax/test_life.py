@@ -245,3 +245,22 @@ def test_steps_are_marked():
     assert ebb.jax.statistics()["cpu"]["steps"] == 4
     jax.block_until_ready(program(P, X))  # steps are the caller's from now on
     assert ebb.jax.statistics()["cpu"]["steps"] == 4
+
+
+def test_micro_batches_in_one_program_take_the_memory_of_one():
+    layer = offload(mlp_layer)
+
+    def accumulated(layer):
+        loss = lambda p, x: jnp.sum(jnp.square(layer(p, layer(p, x))))
+
+        def add(total, x):
+            return jax.tree.map(jnp.add, total, jax.grad(loss)(P, x)), None
+
+        return jax.jit(lambda xs: jax.lax.scan(add, jax.tree.map(jnp.zeros_like, P), xs)[0])
+
+    peaks = []
+    for count in (2, 20):
+        xs = jnp.stack([X * i for i in range(count)])
+        assert_same(accumulated(layer)(xs), accumulated(saved)(xs))
+        peaks.append(live())
+    assert peaks[0] == peaks[1] == 4  # of the last one

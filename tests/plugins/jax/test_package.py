@@ -21,7 +21,6 @@ SAME = {  # of xla_ffi_table.hpp: of XLA's header, with fields in their order
     "device_ordinal_get_args": ("XLA_FFI_DeviceOrdinal_Get_Args", "struct_size extension_start ctx device_ordinal"),
     "buffer": ("XLA_FFI_Buffer", "struct_size extension_start dtype data rank dims"),
     "span": ("XLA_FFI_ByteSpan", "ptr len"),
-    "scalar": ("XLA_FFI_Scalar", "dtype value"),
     "buffers": ("XLA_FFI_Args", "struct_size extension_start size types args"),
     "attributes": ("XLA_FFI_Attrs", "struct_size extension_start size types names attrs"),
     "call_frame": ("XLA_FFI_CallFrame", "struct_size extension_start api ctx stage args rets attrs future"),
@@ -31,8 +30,7 @@ SAME = {  # of xla_ffi_table.hpp: of XLA's header, with fields in their order
             "XLA_FFI_Stream_Get - - - - - - - - - - - XLA_FFI_RunId_Get XLA_FFI_DeviceOrdinal_Get"),
 }
 NUMBERS = {"k_execute": "XLA_FFI_ExecutionStage_EXECUTE", "k_metadata_extension": "XLA_FFI_Extension_Metadata",
-           "k_scalar_attribute": "XLA_FFI_AttrType_SCALAR", "k_string_attribute": "XLA_FFI_AttrType_STRING",
-           "k_s64": "XLA_FFI_DataType_S64", "k_major": "XLA_FFI_API_MAJOR"}
+           "k_string_attribute": "XLA_FFI_AttrType_STRING", "k_major": "XLA_FFI_API_MAJOR"}
 ELEMENTS = {1: "PRED S8 U8 F8E5M2 F8E3M4 F8E4M3 F8E4M3FN F8E4M3B11FNUZ F8E5M2FNUZ F8E4M3FNUZ F8E8M0FNU",
             2: "S16 U16 F16 BF16",
             4: "S32 U32 F32", 8: "S64 U64 F64 C64", 16: "C128", 0: "S4 U4 S2 U2 S1 U1 F4E2M1FN TOKEN INVALID"}

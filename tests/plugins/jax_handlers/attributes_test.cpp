@@ -18,60 +18,64 @@ const call_attributes &said_by(fake_call &call) {
     return *said;
 }
 
-fake_call made(const std::string &layout, const std::string &names, std::int64_t site = 7) {
+fake_call made(const std::string &text) {
     fake_call call(1, 0, nullptr);
-    call.text("layout", layout).text("names", names).number("reloads", 2).text("scope", "layer");
-    call.number("site", site).number("stays", 1);
+    call.says(text);
     return call;
 }
 
 TEST(jax_attributes, are_taken_apart) {
-    fake_call call = made("0123456789", "up\ndown");
+    fake_call call = made("site 7\nserial 3\nreloads 2\nstays 1\nlayout 0123456789\nscope a layer\nname up\nname down");
     const call_attributes &said = said_by(call);
     EXPECT_EQ(said.layout, "0123456789");
     EXPECT_THAT(said.names, ::testing::ElementsAre("up", "down"));
-    EXPECT_EQ(said.scope, "layer");
+    EXPECT_THAT(said.paths, ::testing::ElementsAre("a layer/up", "a layer/down"));
+    EXPECT_EQ(said.scope, "a layer");
     EXPECT_EQ(said.site, 7);
     EXPECT_EQ(said.reloads, 2U);
     EXPECT_TRUE(said.stays);
+}
+
+TEST(jax_attributes, without_values_and_of_other_kinds_are_empty) {
+    fake_call bare = made("\nlayout \nscope\nname \nsite x");
+    const call_attributes &said = said_by(bare);
+    EXPECT_EQ(said.layout, "");
+    EXPECT_EQ(said.scope, "");
+    EXPECT_THAT(said.names, ::testing::ElementsAre(""));
+    EXPECT_EQ(said.site, 0);
     fake_call none(1, 0, nullptr);
     EXPECT_THAT(said_by(none).names, ::testing::IsEmpty());
+    fake_call two = made("name up");
+    two.says("name down");
+    EXPECT_THAT(said_by(two).names, ::testing::IsEmpty());
+    char text[] = "name up";
+    xla::span content{text, 7};
+    std::int32_t kind = xla::k_string_attribute + 1;
+    void *values[] = {&content};
+    EXPECT_THAT(attributes_of({sizeof(xla::attributes), nullptr, 1, &kind, nullptr, values}).names,
+                ::testing::IsEmpty());
 }
 
 TEST(jax_attributes, that_are_the_same_are_one_object) {
-    fake_call one = made("", "x"), other = made("", "x");
+    fake_call one = made("name x"), other = made("name x");
     const call_attributes &said = said_by(one);
     EXPECT_EQ(&said_by(one), &said);
     EXPECT_EQ(&said_by(other), &said);
 }
 
-// Each overwrites what the one before it said, at the same addresses.
+// Each overwrites what the one before it said, at the same address.
 TEST(jax_attributes, others_at_the_same_address_are_others) {
-    char layout[] = "0123456789abcde", names[] = "up", scope[] = "layer", key[] = "scope";
-    std::int64_t site = 7;
-    const xla::span texts[] = {{layout, 15}, {names, 2}, {scope, 5}};
-    xla::span layout_key{"layout", 6}, names_key{"names", 5}, scope_key{key, 5}, site_key{"site", 4};
-    xla::scalar number{xla::k_s64, &site};
-    xla::span *keys[] = {&layout_key, &names_key, &scope_key, &site_key};
-    std::int32_t kinds[] = {xla::k_string_attribute, xla::k_string_attribute, xla::k_string_attribute,
-                            xla::k_scalar_attribute};
-    void *values[] = {const_cast<xla::span *>(&texts[0]), const_cast<xla::span *>(&texts[1]),
-                      const_cast<xla::span *>(&texts[2]), &number};
-    xla::attributes block{sizeof(xla::attributes), nullptr, 4, kinds, keys, values};
-    EXPECT_EQ(attributes_of(block).scope, "layer");
-    layout[14] = 'f';
-    EXPECT_EQ(attributes_of(block).layout, "0123456789abcdf");
-    names[1] = 's';
-    EXPECT_THAT(attributes_of(block).names, ::testing::ElementsAre("us"));
-    scope[2] = 'z';
-    EXPECT_EQ(attributes_of(block).scope, "lazer");
-    site = 8;
+    char text[] = "site 7\nname up";
+    xla::span content{text, sizeof text - 1};
+    std::int32_t kind = xla::k_string_attribute;
+    void *values[] = {&content};
+    const xla::attributes block{sizeof(xla::attributes), nullptr, 1, &kind, nullptr, values};
+    EXPECT_EQ(attributes_of(block).site, 7);
+    text[5] = '8';
     EXPECT_EQ(attributes_of(block).site, 8);
-    key[0] = 'S';
-    EXPECT_EQ(attributes_of(block).scope, "");
-    number.type = 4;
-    EXPECT_EQ(attributes_of(block).site, 0);
-    block.size = 1;
+    text[13] = 's';
+    EXPECT_THAT(attributes_of(block).names, ::testing::ElementsAre("us"));
+    content.size = 6;
     EXPECT_THAT(attributes_of(block).names, ::testing::IsEmpty());
 }
 

@@ -107,13 +107,12 @@ protected:
     }
     fake_call call(std::int64_t run) {
         fake_call made(run, 0, stream_);
-        made.number("site", 7).text("scope", "layer").text("names", "up\ndown").text("layout", "");
+        made.says("site 7\nreloads 1\nscope layer\nname up\nname down");
         return made;
     }
     // What the call says; "" for nothing.
     std::string offload(std::int64_t run) {
         return said(call(run)
-                        .number("reloads", 1)
                         .argument(first_, {k_rows, k_width})
                         .argument(second_, {k_rows, k_width})
                         .argument(back_first_, {k_rows, k_width})  // what it is ordered behind

@@ -37,16 +37,10 @@ public:
         results_.push_back(buffer(data, std::move(shape), type));
         return *this;
     }
-    fake_call &text(const std::string &name, const std::string &value) {
-        texts_.push_back(value);
-        xla::span &content = spans_.emplace_back(xla::span{texts_.back().data(), texts_.back().size()});
-        attribute(name, xla::k_string_attribute, &content);
-        return *this;
-    }
-    fake_call &number(const std::string &name, std::int64_t value) {
-        numbers_.push_back(value);
-        xla::scalar &content = scalars_.emplace_back(xla::scalar{xla::k_s64, &numbers_.back()});
-        attribute(name, xla::k_scalar_attribute, &content);
+    fake_call &says(const std::string &text) {
+        names_.push_back(span_of("call"));
+        kinds_.push_back(xla::k_string_attribute);
+        values_.push_back(span_of(text));
         return *this;
     }
 
@@ -80,11 +74,9 @@ private:
                                                   static_cast<std::int64_t>(shapes_.back().size()),
                                                   shapes_.back().data()});
     }
-    void attribute(const std::string &name, std::int32_t kind, void *value) {
-        texts_.push_back(name);
-        names_.push_back(&spans_.emplace_back(xla::span{texts_.back().data(), texts_.back().size()}));
-        kinds_.push_back(kind);
-        values_.push_back(value);
+    xla::span *span_of(const std::string &text) {
+        texts_.push_back(text);
+        return &spans_.emplace_back(xla::span{texts_.back().data(), texts_.back().size()});
     }
     static const xla::api &table() {
         static const xla::api one = [] {
@@ -111,9 +103,7 @@ private:
 
     xla::context context_;
     std::list<std::string> texts_;
-    std::list<std::int64_t> numbers_;
     std::list<xla::span> spans_;
-    std::list<xla::scalar> scalars_;
     std::list<xla::buffer> buffers_;
     std::list<std::vector<std::int64_t>> shapes_;
     std::vector<void *> arguments_, results_, values_;

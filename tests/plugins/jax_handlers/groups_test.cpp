@@ -1,5 +1,10 @@
 // How long what was offloaded lives.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <list>
+#include <memory>
+#include <vector>
 
 #include "jax_groups.hpp"
 
@@ -13,10 +18,17 @@ protected:
         home->key = k_home;
         all_.open_place(std::move(home));
     }
-    std::uint64_t offload(std::int64_t run, std::uint64_t reloads = 1, std::int64_t site = 1) {
-        call_attributes &said = said_[{site, reloads}];
+    // Each its own of the program.
+    const call_attributes &call(std::uint64_t reloads = 1, std::int64_t site = 1) {
+        call_attributes &said = said_.emplace_back();
         said.site = site;
         said.reloads = reloads;
+        return said;
+    }
+    std::uint64_t offload(std::int64_t run, std::uint64_t reloads = 1, std::int64_t site = 1) {
+        return offload(run, call(reloads, site));
+    }
+    std::uint64_t offload(std::int64_t run, const call_attributes &said) {
         groups::begun begun = all_.begin(k_home, said, 0, run, 100);
         first_of_step_ = begun.first_of_step;
         begun.made->is_whole = true;
@@ -26,7 +38,7 @@ protected:
     bool lives(std::uint64_t handle) { return all_.find(handle) != nullptr; }
 
     static constexpr place_key k_home{};
-    std::map<std::pair<std::int64_t, std::uint64_t>, call_attributes> said_;
+    std::list<call_attributes> said_;
     groups all_;
     bool first_of_step_ = false;
 };
@@ -42,6 +54,67 @@ TEST_F(group_life, ends_when_a_run_begins_after_its_last_reload) {
     offload(2, 1, 2);  // any site of the device
     EXPECT_FALSE(lives(one));
     EXPECT_FALSE(first_of_step_);  // the other one had no reload yet
+}
+
+// Micro-batches in a loop of one program: what a layer moved ends when the next micro-batch comes to it.
+TEST_F(group_life, ends_when_its_run_makes_the_same_call_again_after_its_last_reload) {
+    const call_attributes &layer = call(), &last_layer = call(1, 2);
+    for (int micro_batch = 0; micro_batch < 5; ++micro_batch) {
+        std::vector<std::uint64_t> moved;
+        for (int i = 0; i < 3; ++i) {
+            moved.push_back(offload(1, layer));
+        }
+        moved.push_back(offload(1, last_layer));
+        EXPECT_EQ(all_.live_count(), 4U);
+        for (std::size_t i = 4; i-- > 0;) {
+            EXPECT_TRUE(lives(moved[i]));
+            reloaded(moved[i], 1);
+            EXPECT_TRUE(lives(moved[i]));  // perhaps it is called in a loop
+        }
+    }
+}
+
+TEST_F(group_life, another_call_or_another_run_does_not_end_it_in_its_run) {
+    const call_attributes &first = call(), &other = call();  // of one site
+    const std::uint64_t left = offload(1, first);
+    offload(2, other);
+    const std::uint64_t one = offload(2, first);
+    reloaded(one, 2);
+    offload(2, other);
+    offload(1, first);
+    EXPECT_TRUE(lives(one));
+    EXPECT_TRUE(lives(left));
+    offload(2, first);
+    EXPECT_FALSE(lives(one));
+    EXPECT_TRUE(lives(left));  // had no reload
+}
+
+TEST_F(group_life, with_a_reload_that_failed_is_not_ended_by_the_same_call) {
+    const call_attributes &said = call();
+    const std::uint64_t one = offload(1, said), other = offload(1, said);
+    reloaded(other, 1);
+    all_.not_reloaded(*all_.find_to_reload(one, 1), 1);
+    offload(1, said);
+    EXPECT_TRUE(lives(one));
+    EXPECT_FALSE(lives(other));
+    reloaded(one, 1);
+    offload(1, said);
+    EXPECT_FALSE(lives(one));
+}
+
+// The backward of what a loop calls again is called in a loop of its own.
+TEST_F(group_life, a_reload_that_came_too_late_is_the_last_that_does) {
+    const call_attributes &said = call();
+    const std::uint64_t one = offload(1, said);
+    reloaded(one, 1);
+    offload(1, said);
+    EXPECT_EQ(all_.find_to_reload(one, 1), nullptr);
+    EXPECT_THAT(all_.why_gone(one), ::testing::HasSubstr("From the next run on that is known"));
+    const std::uint64_t next = offload(2, said);
+    reloaded(next, 2);
+    offload(2, said);
+    reloaded(next, 2);
+    EXPECT_TRUE(lives(next));
 }
 
 TEST_F(group_life, waits_for_as_many_reloads_as_the_program_has) {

@@ -18,7 +18,7 @@ protected:
         args_ = args_for(*buffer_);
     }
     // The offload with the arguments as they are now is refused, its text has `words`, and nothing was taken.
-    void expect_refused(ebb_status wanted, const char *words) {
+    void expect_refused(ebb_status wanted, const std::string &words) {
         EBB_EXPECT_REFUSED(ebb_offload(runtime_, &args_, &info_), wanted, words);
         EXPECT_EQ(info_.activation, 0U);
         EXPECT_EQ(stats().offload_calls, 0U);
@@ -173,10 +173,12 @@ TEST_F(arguments, names_are_checked) {
     const std::string too_long(256, 'n');
     args_.name = too_long.c_str();
     expect_refused(EBB_INVALID_ARGUMENT, "args->name must have 1 to 255 bytes");
-    args_.name = "layer/gate";
-    expect_refused(EBB_INVALID_ARGUMENT, "args->name is 'layer/gate'");
+    for (const std::string part_is_empty : {"/", "/gate", "layer/", "layer//gate"}) {
+        args_.name = part_is_empty.c_str();
+        expect_refused(EBB_INVALID_ARGUMENT, "args->name is '" + part_is_empty + "': '/' separates scopes");
+    }
     EBB_EXPECT_REFUSED(ebb_scope_push(runtime_, ""), EBB_INVALID_ARGUMENT, "name must have");
-    EBB_EXPECT_REFUSED(ebb_scope_push(runtime_, "a/b"), EBB_INVALID_ARGUMENT, "name is 'a/b'");
+    EBB_EXPECT_REFUSED(ebb_scope_push(runtime_, "a/"), EBB_INVALID_ARGUMENT, "name is 'a/'");
     EBB_EXPECT_REFUSED(ebb_scope_push(runtime_, too_long.c_str()), EBB_INVALID_ARGUMENT, "name must have");
     EBB_EXPECT_REFUSED(ebb_scope_pop(runtime_), EBB_WRONG_STATE, "ebb_scope_pop");  // none of them was pushed
     args_.name = longest.c_str();

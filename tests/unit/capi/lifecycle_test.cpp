@@ -268,6 +268,38 @@ TEST_F(lifecycle, the_scope_stack_belongs_to_runtime_and_thread) {
     EXPECT_THAT(report, ::testing::HasSubstr("\"elsewhere\""));
 }
 
+// Of a step with two activations of one layer: told apart by nothing but how the scopes were given.
+TEST_F(lifecycle, a_path_is_a_name_under_scopes) {
+    std::vector<std::string> records;
+    for (const bool by_path : {false, true}) {
+        open();
+        for (int step = 0; step < 3; ++step) {
+            EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+            EBB_ASSERT_OK(ebb_scope_push(runtime_, by_path ? "model/decoder" : "model"));
+            if (!by_path) {
+                EBB_ASSERT_OK(ebb_scope_push(runtime_, "decoder"));
+                EBB_ASSERT_OK(ebb_scope_push(runtime_, "layer.3"));
+            }
+            for (const char *name : {"gate", "up"}) {
+                const std::string path = by_path ? "layer.3/" + std::string(name) : name;
+                EBB_ASSERT_OK(ebb_release(runtime_, offload(make_buffer(), path.c_str())));
+            }
+            for (int i = 0; i < (by_path ? 1 : 3); ++i) {
+                EBB_ASSERT_OK(ebb_scope_pop(runtime_));
+            }
+            EBB_EXPECT_STATUS(ebb_scope_pop(runtime_), EBB_WRONG_STATE);
+        }
+        EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+        EBB_ASSERT_OK(ebb_record_export(
+            runtime_,
+            [](void *to, const char *text, uint64_t size) { static_cast<std::string *>(to)->append(text, size); },
+            &records.emplace_back()));
+        EBB_EXPECT_OK(ebb_runtime_close(std::exchange(runtime_, nullptr), 0));
+    }
+    EXPECT_THAT(records[0], ::testing::HasSubstr("\"model/decoder/layer.3/up\""));
+    EXPECT_EQ(records[0], records[1]);
+}
+
 // ------------------------------------------------------------------------------------------------------ drop --
 
 TEST_F(lifecycle, drop_only_queues_and_the_next_call_does_the_work) {
