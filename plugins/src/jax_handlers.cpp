@@ -238,29 +238,47 @@ failure check_reload(const call &now, const group &what) {
     return {};
 }
 
-// A batch has it for each that took the branch which offloads (JAX turns a cond over a batch into both branches and a
-// choice), and zeros for the others; an empty batch has none: 0 then.
+// Of the handles of a batch, that of this call; 0 where it has none. JAX turns a cond over a batch into all its
+// branches and a choice: then each one of the batch has the handle of the branch that it took, or zeros where that
+// offloads nothing, and who took another branch reads nothing of what this one reloads.
+failure choose_handle(const call &now, std::vector<std::uint64_t> handles, std::uint64_t &chosen) {
+    groups &all = the_process().groups_of_all;
+    std::sort(handles.begin(), handles.end());
+    handles.erase(std::unique(handles.begin(), handles.end()), handles.end());
+    const auto keep = [&](const auto &is_of) {
+        handles.erase(std::remove_if(handles.begin(), handles.end(),
+                                     [&](std::uint64_t one) {
+                                         const used_group what = all.find(one);
+                                         return one == 0 || (what != nullptr && !is_of(*what->of));
+                                     }),
+                      handles.end());
+    };
+    keep([&](const call_attributes &of) { return of.site == now.said.site; });
+    if (handles.size() > 1) {
+        keep([&](const call_attributes &of) { return of.serial == now.said.serial; });
+        if (handles.size() != 1) {
+            return {EBB_INVALID_ARGUMENT,
+                    "ebb.jax: " + now.title() + " is asked for in one batch, but was offloaded in several calls"};
+        }
+    }
+    chosen = handles.empty() ? 0 : handles.front();
+    return {};
+}
+
 failure read_handle(call &now, std::uint64_t &handle) {
     const xla::buffer &operand = now.view.argument(0);
     const std::uint64_t count = element_count(operand) / 2;
     if (count == 0) {
         return {};
     }
-    if (count == 1) {
+    if (operand.rank == 1) {
         return now.with.read_handles(operand.data, &handle, 1, now.stream);
     }
     std::vector<std::uint64_t> handles(count);
     if (failure why = now.with.read_handles(operand.data, handles.data(), count, now.stream)) {
         return why;
     }
-    for (const std::uint64_t one : handles) {
-        if (one != 0 && handle != 0 && one != handle) {
-            return {EBB_INVALID_ARGUMENT,
-                    "ebb.jax: " + now.title() + " is asked for in one batch, but was offloaded in several calls"};
-        }
-        handle = std::max(handle, one);
-    }
-    return {};
+    return choose_handle(now, std::move(handles), handle);
 }
 
 // Of a batch of which nobody took the branch that offloads: nobody reads it, and it is as JAX makes it without Ebb.

@@ -65,6 +65,15 @@ def test_the_oldest_goes_first_and_a_later_reload_says_so():
         jax.block_until_ready(backward(all_saved[0], X))
 
 
+def test_a_later_program_may_have_larger_arrays():
+    jax.block_until_ready(grad_of(offload(mlp_layer))(P, X))
+    before = ebb.jax.statistics()["cpu"]["d2h_bytes"]
+    larger = jnp.tile(X, (50, 1))
+    assert_same(grad_of(offload(mlp_layer))(P, larger), grad_of(saved)(P, larger))
+    numbers = ebb.jax.statistics()["cpu"]
+    assert numbers["kept_count"] == 0 and numbers["d2h_bytes"] - before == 2 * 5 * larger.nbytes
+
+
 def test_release_and_close_are_told():
     first = forward(P, X)
     jax.block_until_ready(first)

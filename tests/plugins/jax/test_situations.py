@@ -89,6 +89,28 @@ def test_cond():
     check(program, P, X, False)
 
 
+@pytest.mark.parametrize("which", [[0, 1, 2, 1], [1, 1, 1, 1], [2, 2, 2, 2], [3, 0, 0, 3]], ids=str)
+@pytest.mark.parametrize("outside", [lambda f: f, jax.checkpoint], ids=["plain", "checkpoint"])
+def test_branches_of_a_batch(which, outside):
+    """A cond over a batch computes all branches and chooses: the arrays of those that nobody took are read by nobody."""
+    wide = lambda p, x: jnp.cos(x @ p["in"]) @ p["out"]
+
+    def program(layer):
+        moves = (lambda f: f) if layer is plain else offload
+        branches = [moves(plain), lambda p, x: jnp.cos(x), moves(wide), lambda p, x: moves(plain)(p, 2 * x)]
+
+        def loss(p, x, which):
+            return jnp.sum(outside(lambda p, x: jax.lax.switch(which, branches, p, jnp.sin(x)))(p, x))
+        return jax.vmap(jax.grad(loss, argnums=(0, 1)), in_axes=(None, 0, 0))
+
+    plain = layer
+    check(program, P, normal(3, 4, 8, WIDTH), jnp.array(which))
+
+
+def test_an_empty_batch():
+    check(lambda layer: jax.vmap(jax.grad(loss_of(layer)), in_axes=(None, 0)), P, jnp.zeros((0, 8, WIDTH)), moves=False)
+
+
 def test_grad_inside_while():
     def program(layer):
         def descend(p, x):
