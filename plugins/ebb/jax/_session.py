@@ -17,18 +17,21 @@ def step() -> None:
     Without it a step begins with a run that offloads when nothing else is live.
     """
     _library.mark_steps()
-    for runtime in _library.runtimes().values():
-        runtime.step()
+    with _library.using() as runtimes:
+        for runtime in runtimes.values():
+            runtime.step()
 
 
 def statistics() -> dict:
     """Counters by device: names and units as in ebb_statistics (ebb/ebb.h)."""
-    return {device: runtime.statistics() for device, runtime in _library.runtimes().items()}
+    with _library.using() as runtimes:
+        return {device: runtime.statistics() for device, runtime in runtimes.items()}
 
 
 def report() -> str:
     """What was moved, by name, and how much of it was hidden."""
-    parts = [f"{device}\n{runtime.report()}" for device, runtime in _library.runtimes().items()]
+    with _library.using() as runtimes:
+        parts = [f"{device}\n{runtime.report()}" for device, runtime in runtimes.items()]
     return "\n".join([*parts, _plan.report()])
 
 
@@ -40,8 +43,10 @@ def replan() -> str:
     calls it at the same point; the first one's measurements count for all.
     """
     measured: dict[str, tuple[int, int]] = {}
-    for runtime in _library.runtimes().values():
-        for one in json.loads(runtime.report(_core.REPORT_JSON))["names"]:
+    with _library.using() as runtimes:
+        texts = [runtime.report(_core.REPORT_JSON) for runtime in runtimes.values()]
+    for text in texts:
+        for one in json.loads(text)["names"]:
             scope = one["name"].split("/")[0]
             hidden, exposed = measured.get(scope, (0, 0))
             measured[scope] = hidden + one["hidden_ns"], exposed + one["exposed_ns"]
