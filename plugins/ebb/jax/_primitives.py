@@ -168,7 +168,11 @@ ad.primitive_jvps[mark_p] = _refuse_derivative
 
 def _lower_mark(ctx, *values, call, of_program):
     """The partitioner gives all values of a group one sharding; a group is a value that leaves and comes back."""
-    if of_program and jax.config.jax_use_shardy_partitioner:
+    if not jax.config.jax_use_shardy_partitioner:
+        if getattr(ctx.module_context.axis_context, "num_devices", 1) not in (1, None):  # XLA would end the process
+            raise NotImplementedError("ebb.jax: a program for several devices needs JAX's default partitioner, Shardy: "
+                                      "set jax_use_shardy_partitioner to True")
+    elif of_program:
         for index, value in enumerate(values):
             sdy.sharding_group(value, number_of(f"ebb {call.site} {call.serial} {index}"))
     return values

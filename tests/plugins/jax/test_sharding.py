@@ -250,6 +250,18 @@ def test_a_reload_in_another_sharding_is_an_error():
         jax.block_until_ready(jax.jit(reload, out_shardings=columns)(handle))
 
 
+def test_another_partitioner_than_the_default_is_refused():
+    args = put(mesh_of(AxisType.Auto), "tensor")
+    program = differentiated(scanned)(ebb.jax.offload(MODEL.layer, names=MODEL.names))
+    jax.config.update("jax_use_shardy_partitioner", False)
+    try:
+        with pytest.raises(NotImplementedError, match="needs JAX's default partitioner, Shardy"):
+            program(*args)
+        program(MODEL.params, MODEL.x)  # on one device there is nothing to partition
+    finally:
+        jax.config.update("jax_use_shardy_partitioner", True)
+
+
 def test_two_processes():
     with socket.socket() as free:
         free.bind(("localhost", 0))
