@@ -129,11 +129,13 @@ public:
     }
 
     failure reload(place &home, const part &what, void *data, void *) override {
-        ebb_status status =
+        const ebb_status status =
             ebb_reload_into(home.runtime, what.activation, data, what.size_bytes, EBB_STREAM_CALLING_THREAD);
-        if (status == EBB_OK) {
-            status = ebb_wait(home.runtime, what.activation);
-        }
+        return status == EBB_OK ? failure{} : failed_call(status);
+    }
+
+    failure wait_for(place &home, const part &what) override {
+        const ebb_status status = ebb_wait(home.runtime, what.activation);
         return status == EBB_OK ? failure{} : failed_call(status);
     }
 

@@ -238,6 +238,24 @@ failure check_reload(const call &now, const group &what) {
     return {};
 }
 
+// All are under way before the first is waited for; and none is any more when this returns, since XLA may then use the
+// memory of results for something else.
+failure reload_parts(call &now, const group &what) {
+    failure why;
+    std::size_t begun = 0;
+    while (begun < what.parts.size() && !why) {
+        void *const data = now.view.result(static_cast<std::int64_t>(begun)).data;
+        why = now.with.reload(*what.home, what.parts[begun++], data, now.stream);
+    }
+    for (std::size_t i = 0; i < begun; ++i) {
+        failure of_one = now.with.wait_for(*what.home, what.parts[i]);
+        if (!why) {
+            why = std::move(of_one);
+        }
+    }
+    return why;
+}
+
 // Of the handles of a batch, that of this call; 0 where it has none. JAX turns a cond over a batch into all its
 // branches and a choice: then each one of the batch has the handle of the branch that it took, or zeros where that
 // offloads nothing, and who took another branch reads nothing of what this one reloads.
@@ -317,9 +335,8 @@ failure reload(call &now) {
         return {EBB_STALE_HANDLE, "ebb.jax: what " + now.title() + " offloaded is gone: " + all.why_gone(handle)};
     }
     failure why = check_reload(now, *what);
-    for (std::size_t i = 0; i < what->parts.size() && !why; ++i) {
-        void *const data = now.view.result(static_cast<std::int64_t>(i)).data;
-        why = now.with.reload(*what->home, what->parts[i], data, now.stream);
+    if (!why) {
+        why = reload_parts(now, *what);
     }
     if (why && !now.said.stays) {
         all.not_reloaded(*what, now.run);

@@ -45,10 +45,13 @@ public:
     [[nodiscard]] virtual bool has_streams() const = 0;
     // Makes the runtime of a device, and its name.
     virtual failure open(ebb_runtime_options options, std::int32_t ordinal, place &made) = 0;
-    // When these return the operand may be overwritten, on the CPU at once and elsewhere behind `stream`.
+    // When it returns the operand may be overwritten, on the CPU at once and elsewhere behind `stream`.
     virtual failure offload(place &home, const std::string &path, void *data, std::uint64_t size_bytes, void *stream,
                             part &made) = 0;
+    // `data` is written until wait_for() returns, whether the reload went well or not.
     virtual failure reload(place &home, const part &what, void *data, void *stream) = 0;
+    // Behind it what was reloaded is there, for the CPU at once and elsewhere for `stream`.
+    virtual failure wait_for(place &home, const part &what) = 0;
     virtual failure fill_with_zeros(void *data, std::uint64_t size_bytes, void *stream) = 0;
     virtual failure write_handle(void *to, std::uint64_t handle, void *stream) = 0;
     // Of `count` handles that lie behind each other. May block.

@@ -37,8 +37,9 @@ uint64_t hidden_ns(const name_counters &n) {
 }
 
 // A layer's number is one name in the table for people: "layer.3/gate" and "layer.4/gate" are rows apart in JSON,
-// one row "layer.*/gate" here.
+// one row "layer.*/gate" here. Within a scope a name is as it was given: "mlp/wi_0" and "mlp/wi_1" are two values.
 std::string without_numbers(const std::string &path) {
+    const bool has_scope = path.find('/') != std::string::npos;
     std::string out;
     for (size_t i = 0; i < path.size(); ++i) {
         const bool digit = path[i] >= '0' && path[i] <= '9';
@@ -51,7 +52,7 @@ std::string without_numbers(const std::string &path) {
         while (end < path.size() && path[end] >= '0' && path[end] <= '9') {
             ++end;
         }
-        if (end == path.size() || path[end] == '/') {
+        if (end == path.size() ? !has_scope : path[end] == '/') {
             out += '*';
             i = end - 1;
         } else {

@@ -2,6 +2,7 @@
 
     layer = ebb.jax.offload(layer, names=["query_proj", "mlpwi_0"])
     grads = jax.jit(jax.grad(loss))(params, batch)
+    jax.block_until_ready(grads)  # JAX returns early; the report is of what has run
     print(ebb.jax.report())
 """
 

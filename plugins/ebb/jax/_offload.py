@@ -114,18 +114,37 @@ def _choose(residuals, policy: Policy, jaxpr) -> list[int]:
     return chosen
 
 
-def _warn_of_idle(policy: Policy, given: set[str], residuals, scope: str) -> None:
-    """A pattern that moves nothing is most often a mistake."""
+_warned: set[tuple[str, str, str]] = set()  # function, where it is, and pattern
+
+
+def _warn_of_idle(policy: Policy, given: set[str], residuals, scope: str, where: str) -> None:
+    """A pattern that moves or keeps nothing is most often a mistake, and told once: a function is traced many times.
+
+    Where it says to compute again what is not there, nothing is other than was meant: the names of a whole
+    configuration can be given.
+    """
     saved = {one.name for one in residuals if one.is_named}
+    left = set(given)
     for pattern, value in policy.by_name:
-        matched = [name for name in given if _matches(name, pattern)]
-        if not matched:
+        has_name = any(_matches(name, pattern) for name in given)
+        matched = {name for name in left if _matches(name, pattern)}
+        left -= matched
+        if value == "remat" or (has_name and not matched):  # patterns before it have taken all
+            continue
+        if not has_name:
             why = f"no value of {scope} has such a name; it has {', '.join(sorted(given)) or 'none'}"
-        elif value == "offload" and not saved.intersection(matched):
+        elif value == "offload" and not saved & matched:
             why = f"the backward of {scope} does not need what is named so, or it is an argument or a result"
         else:
             continue
-        warnings.warn(f"ebb.jax.offload: nothing is moved for {pattern!r}: {why}", stacklevel=2)
+        if (scope, where, pattern) not in _warned:
+            _warned.add((scope, where, pattern))
+            does = "moved" if value == "offload" else "kept on the device"
+            warnings.warn(f"ebb.jax.offload: nothing is {does} for {pattern!r}: {why}", stacklevel=2)
+
+
+def forget_warnings() -> None:
+    _warned.clear()
 
 
 def _site(scope: str, names, avals, where: str) -> int:
@@ -170,7 +189,7 @@ class _Wrapped:
             self.plan_automatically(leaves) if automatic else self.trace(self.flat, leaves))
         values = jaxpr_as_fun(closed)(*leaves)
         out, saved = values[:count], values[count:]
-        _warn_of_idle(self.plan, self.given, residuals, self.scope)
+        _warn_of_idle(self.plan, self.given, residuals, self.scope, self.where)
         if not chosen:
             return tuple(out), (_Static((tree, None, {}, (), ())), (), tuple(saved))
         outvars = closed.jaxpr.outvars[count:]

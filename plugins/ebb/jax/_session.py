@@ -5,14 +5,13 @@ import json
 import jax
 
 from ebb import _library as _core
-from ebb.jax import _library, _plan
-
+from ebb.jax import _library, _offload, _plan
 
 _before: dict[str, tuple[int, int]] = {}  # times by function that a plan was made from
 
 
 def step() -> None:
-    """Ends a step: after the last run of one.
+    """Ends a step: after the last run of one, and after it was waited for (jax.block_until_ready).
 
     Without it a step begins with a run that offloads when nothing else is live.
     """
@@ -23,13 +22,16 @@ def step() -> None:
 
 
 def statistics() -> dict:
-    """Counters by device: names and units as in ebb_statistics (ebb/ebb.h)."""
+    """Counters by device: names and units as in ebb_statistics (ebb/ebb.h).
+
+    Of what has run by now: JAX returns before a program has run, so wait for its results (jax.block_until_ready) first.
+    """
     with _library.using() as runtimes:
         return {device: runtime.statistics() for device, runtime in runtimes.items()}
 
 
 def report() -> str:
-    """What was moved, by name, and how much of it was hidden."""
+    """What was moved, by name, and how much of it was hidden; of what has run by now, as for statistics()."""
     with _library.using() as runtimes:
         parts = [f"{device}\n{runtime.report()}" for device, runtime in runtimes.items()]
     return "\n".join([*parts, _plan.report()])
@@ -40,7 +42,8 @@ def replan() -> str:
     words.
 
     Empty: the plan stays. Otherwise each program is traced and compiled once more when it is called next. Every process
-    calls it at the same point; the first one's measurements count for all.
+    calls it at the same point; the first one's measurements count for all. They are of what has run by now, as for
+    statistics().
     """
     measured: dict[str, tuple[int, int]] = {}
     with _library.using() as runtimes:
@@ -83,4 +86,5 @@ def close() -> None:
     """Ends everything; the next run that offloads begins anew. Not while programs run."""
     _library.close()
     _plan.reset()
+    _offload.forget_warnings()
     _before.clear()

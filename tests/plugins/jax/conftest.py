@@ -33,11 +33,12 @@ def in_time():
 
 @pytest.fixture(autouse=True)
 def nothing_left():
-    """Each test ends with all that it moved given back."""
+    """Each test ends with all that it moved given back, and leaves no option to the next one."""
     yield
     gc.collect()
     ebb.jax.release()
     left = {device: numbers for device, numbers in ebb.jax.statistics().items()
             if numbers["live_activations"] or numbers["pinned_used_bytes"]}
     ebb.jax.close()
+    ebb.jax.configure()
     assert not left, f"activations or memory that nobody released: {left}"

@@ -6,18 +6,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 from models import MODELS, assert_same, gradients, normal, scanned
+from processes import in_two_processes
 
 import ebb.jax
 from ebb.jax import _plan
 
 ROWS = 256
-
-
-@pytest.fixture(autouse=True)
-def forgotten():
-    yield
-    ebb.jax.close()
-    ebb.jax.configure()
 
 
 def layer(p, x):
@@ -115,6 +109,21 @@ def test_a_new_plan_is_taken_by_one_trace(tmp_path):
     assert len(traced) == 2 * traces and moved_bytes() == before
     program(p, x)
     assert len(traced) == 2 * traces
+
+
+@pytest.mark.parametrize("measuring", [0, 1])
+def test_two_processes_that_measured_different_things_have_one_plan(measuring, tmp_path):
+    texts = in_two_processes("replan", slow_machine(tmp_path), str(measuring))
+    said = [json.loads(text.splitlines()[-1]) for text in texts]
+    assert said[measuring]["sampled"] > 0 and said[measuring]["exposed"] > 0
+    assert said[1 - measuring]["sampled"] == said[1 - measuring]["exposed"] == 0, "or this shows nothing"
+    assert said[0]["plan"] == said[1]["plan"]
+    first, again = said[0]["plan"]["moved"]
+    if measuring == 0:  # counts for all
+        assert "of its transfers were waited for: fewer bytes move" in said[0]["plan"]["text"]
+        assert again < first and said[0]["plan"]["new_traces"] > 0
+    else:
+        assert said[0]["plan"]["text"] == "" and again == first > 0 and said[0]["plan"]["new_traces"] == 0
 
 
 def test_a_machine_that_is_none():

@@ -1,6 +1,7 @@
 """What docs/jax.md says, where no other test looks."""
 
 import re
+import textwrap
 from pathlib import Path
 
 import flax.linen as nn
@@ -101,6 +102,37 @@ def test_the_block_of_maxtext():
     assert_same(jax.block_until_ready(got), want)
     text = ebb.jax.report()
     assert all((f"Block/{name} " in text) == (name != "out_proj") for name in saved)
+
+
+@pytest.mark.filterwarnings("error")
+def test_all_names_of_a_configuration_as_maxtext_has_them():
+    """Its own values: the input of a layer stays, and all else is computed again, whether the model has it or not."""
+    names = re.search(r"are taken as they are: (.*?)\n  and the rest", GUIDE, re.DOTALL).group(1)
+    policy = {name: "remat" for name in re.findall(r"`(\w+)`", names)} | {"decoder_layer_input": "device"}
+    assert len(policy) > 12
+    first = jax.tree.map(lambda p: p[0], params(1))
+    program = lambda: jax.jit(jax.grad(lambda p, x: jnp.sum(ebb.jax.offload(layer, policy=policy)(p, x))))(first, X)
+    jax.block_until_ready(program())
+    assert ebb.jax.statistics() == {}
+    policy["mlpwi"] = "offload"
+    jax.block_until_ready(program())
+    assert "layer/mlpwi " in ebb.jax.report()
+
+
+def test_the_example_of_the_package_waits_for_what_it_reports(capsys):
+    """The layer takes its time, so that a report that comes too early has nothing of it."""
+    def layer(p, x):
+        wide = jnp.ones((512, 512)) * jax.lax.stop_gradient(x[0, 0])
+        late = jax.lax.fori_loop(0, 40, lambda _, w: jnp.sin(w @ w), wide)
+        up = checkpoint_name((x + 0 * jnp.sum(late)) @ p["up"], "mlpwi_0")
+        return jnp.tanh(checkpoint_name(jax.nn.gelu(up) @ p["down"], "query_proj"))
+
+    there = {"jax": jax, "ebb": ebb, "layer": layer, "params": jax.tree.map(lambda p: p[0], params(1)), "batch": X}
+    there["loss"] = lambda p, x: jnp.sum(there["layer"](p, x))
+    exec(textwrap.dedent(ebb.jax.__doc__.split("\n\n", 1)[1]), there)
+    said = capsys.readouterr().out
+    assert re.search(r"^layer/mlpwi_0 +1 +0 +1 ", said, re.MULTILINE), said
+    assert re.search(r"^layer/query_proj +1 +0 +1 ", said, re.MULTILINE), said
 
 
 @pytest.mark.parametrize("forward", [

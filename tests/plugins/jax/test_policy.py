@@ -1,6 +1,7 @@
 """What moves, what it is called, and what is said where nothing does."""
 
 import functools
+import re
 import warnings
 
 import jax
@@ -41,12 +42,6 @@ def test_policies_give_the_gradients_of_checkpoint(policy):
         want = jax.jit(jax.grad(stack(model, checkpointed(model.layer, saved))))(model.params, model.x)
         got = jax.jit(jax.grad(stack(model, ebb.jax.offload(model.layer, policy=policy))))(model.params, model.x)
         assert_same(got, want)
-
-
-def test_parameters_arguments_and_results_stay():
-    """A linear layer needs its argument and its parameters: nothing moves, though all is above the floor."""
-    assert moved(ebb.jax.offload(lambda p, x: x @ p, floor=1), P["up"], X) == []
-    assert moved(ebb.jax.offload(lambda p, x: jnp.exp(x), floor=1), P, X, grads=1) == []  # saved, and the result
 
 
 def test_what_depends_on_parameters_alone_stays():
@@ -99,25 +94,60 @@ def test_two_values_of_one_name_are_told_apart():
     assert moved(ebb.jax.offload(twice, names=["y"]), P, X, grads=1) == ["y", "y #2"]
 
 
+def test_names_that_end_in_a_number_are_rows_apart():
+    def layer(p, x):
+        gate, up = (checkpoint_name(x @ p["up"] * n, f"mlpwi_{n - 1}") for n in (1, 2))
+        return (jax.nn.silu(gate) * up) @ p["down"]
+
+    assert moved(ebb.jax.offload(layer, names=["mlpwi_0", "mlpwi_1"]), P, X) == ["mlpwi_0", "mlpwi_1"]
+
+
 def test_a_slash_in_a_name():
     layer = lambda p, x: jnp.sin(checkpoint_name(x * 2, "mlp/up"))
     names = moved(ebb.jax.offload(layer, names=["mlp/up"]), P, X, grads=1)
     assert names == ["mlp.up"]
 
 
-@pytest.mark.parametrize("names, says", [
-    (["upp"], "nothing is moved for 'upp': no value of mlp_layer has such a name; it has down, up"),
-    (["up", "gone"], "nothing is moved for 'gone'"),
-])
-def test_a_name_that_nothing_has_is_told(names, says):
-    with pytest.warns(UserWarning, match=says):
-        jax.jit(jax.grad(lambda p, x: jnp.sum(ebb.jax.offload(mlp_layer, names=names)(p, x))))(P, X)
-
-
 def test_a_name_that_the_backward_does_not_need_is_told():
     layer = lambda p, x: checkpoint_name(x * 2, "doubled") @ P["up"]
     with pytest.warns(UserWarning, match="the backward of <lambda> does not need"):
         jax.grad(lambda x: jnp.sum(ebb.jax.offload(layer, names=["doubled"])(P, x)))(X)
+
+
+def warned(layer, *args, loss=lambda layer, *args: jnp.sum(layer(*args)), times=1):
+    """What is said while a gradient is traced."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(times):
+            jax.jit(jax.grad(lambda *args: loss(layer, *args))).lower(*args)
+    return [re.search("is (moved|kept on the device) for '(.*?)'", str(one.message)).groups() for one in said]
+
+
+def test_an_idle_name_is_told_once_though_a_function_is_traced_many_times():
+    def many(layer, p, x):
+        step = lambda x, _: (layer(p, x), None)
+        return jnp.sum(layer(p, layer(p, jax.lax.scan(step, x, None, length=3)[0])))
+
+    layer = ebb.jax.offload(mlp_layer, names=["up", "gone", "lost"])
+    assert warned(layer, P, X, loss=many, times=3) == [("moved", "gone"), ("moved", "lost")]
+    assert warned(layer, P, X[:8]) == []
+    again = ebb.jax.offload(mlp_layer, policy={"gone": "offload", "away*": "offload"})
+    assert warned(again, P, X) == [("moved", "away*")]  # wrapped anew it is the same function
+    other = ebb.jax.offload(lambda p, x: mlp_layer(p, x), names=["up", "gone"])
+    assert warned(other, P, X) == [("moved", "gone")]
+    ebb.jax.close()
+    assert warned(other, P, X) == [("moved", "gone")]
+
+
+def test_of_names_that_are_not_there_those_that_were_to_be_saved_are_told():
+    policy = {"up": "offload", "moe_*": "remat", "context": "remat", "querry": "device", "kv": "offload"}
+    told = warned(ebb.jax.offload(mlp_layer, policy=policy), P, X)
+    assert told == [("kept on the device", "querry"), ("moved", "kv")]
+
+
+def test_a_pattern_whose_names_were_taken_before_it_is_not_told():
+    policy = {"up": "offload", "down": "remat", "*p": "offload", "do*": "offload"}
+    assert warned(ebb.jax.offload(mlp_layer, policy=policy), P, X) == []
 
 
 def test_no_warning_without_cause():

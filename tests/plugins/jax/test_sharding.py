@@ -1,10 +1,6 @@
 """Programs over several devices, in the three ways that they are written; each device moves its own shard."""
 
 import re
-import socket
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +9,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from models import ROWS, WIDTH, assert_same, attention, checkpointed, mlp, normal, scanned, unrolled
+from processes import in_two_processes
 
 import ebb.jax
 from ebb.jax import _primitives
@@ -263,12 +260,5 @@ def test_another_partitioner_than_the_default_is_refused():
 
 
 def test_two_processes():
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    program = Path(__file__).with_name("two_processes.py")
-    running = [subprocess.Popen([sys.executable, str(program), str(port), str(rank)], text=True, stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT) for rank in range(2)]
-    texts = [one.communicate(timeout=280)[0] for one in running]
-    for one, text in zip(running, texts):
-        assert one.returncode == 0 and "alike" in text, text
+    for text in in_two_processes("gradients"):
+        assert "alike" in text, text

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <list>
+
 #include "base/log.hpp"
 #include "capi/session.hpp"
 #include "cuda_double/checked_cuda.hpp"
@@ -17,6 +20,42 @@ using ebb::test::cuda_double;
 using ebb::test::cuda_user;
 
 cuda_double *g_cuda = nullptr;  // of the test that runs
+
+// A copy into memory that is not pinned may be over when the call returns, and where the device reaches such memory by
+// itself it is not: here it arrives as late as can be, when somebody waits for its stream.
+struct late_copy {
+    void *stream;
+    void *to;
+    std::vector<std::byte> content;
+};
+std::list<late_copy> g_late_copies;
+// Closed until somebody waits for its stream.
+struct stream_gate {
+    void *stream = nullptr;
+    std::uint32_t *is_open = nullptr;
+} g_gate;
+
+int copy_late(void *host, std::uint64_t device, std::size_t size_bytes, void *stream) {
+    late_copy &copy = g_late_copies.emplace_back(late_copy{stream, host, std::vector<std::byte>(size_bytes)});
+    const void *const from = reinterpret_cast<const void *>(static_cast<std::uintptr_t>(device));
+    const auto run = [&copy, from] { std::memcpy(copy.content.data(), from, copy.content.size()); };
+    return static_cast<int>(g_cuda->launch_function(static_cast<cudaStream_t>(stream), run,
+                                                    ebb::test::work_kind::finite, {{from, size_bytes, false}}));
+}
+
+int wait_for(void *stream) {
+    if (g_gate.stream == stream && g_gate.is_open != nullptr) {
+        __atomic_store_n(g_gate.is_open, 1U, __ATOMIC_RELEASE);
+    }
+    const cudaError_t error = cuda_double::user().stream_synchronize(static_cast<cudaStream_t>(stream));
+    g_late_copies.remove_if([stream](const late_copy &copy) {
+        if (copy.stream == stream) {
+            std::memcpy(copy.to, copy.content.data(), copy.content.size());
+        }
+        return copy.stream == stream;
+    });
+    return static_cast<int>(error);
+}
 
 ebb_status create_on_double(const ebb_runtime_options *options, ebb_runtime **runtime) {
     ebb::runtime_options wishes;
@@ -54,14 +93,8 @@ const cuda_driver k_driver{
             g_cuda->launch_function(static_cast<cudaStream_t>(stream), [=] { std::fill_n(words, count, value); },
                                     ebb::test::work_kind::finite, {{words, count * sizeof value, true}}));
     },
-    [](void *host, std::uint64_t device, std::size_t size_bytes, void *stream) {
-        return static_cast<int>(
-            cuda_double::user().memcpy_async(host, reinterpret_cast<const void *>(static_cast<std::uintptr_t>(device)),
-                                             size_bytes, cudaMemcpyDeviceToHost, static_cast<cudaStream_t>(stream)));
-    },
-    [](void *stream) {
-        return static_cast<int>(cuda_double::user().stream_synchronize(static_cast<cudaStream_t>(stream)));
-    },
+    copy_late,
+    wait_for,
 };
 
 class cuda_handlers : public ::testing::Test {
@@ -86,7 +119,11 @@ protected:
         configure(options, ~std::uint64_t{0});
     }
     ~cuda_handlers() override {
+        __atomic_store_n(gate_, 1U, __ATOMIC_RELEASE);
+        g_gate = {};
         EXPECT_EQ(user().device_synchronize(), cudaSuccess);
+        EXPECT_TRUE(g_late_copies.empty()) << "nobody waited for a copy";
+        g_late_copies.clear();
         close_all();
         for (void *one : {handle_, first_, second_, back_first_, back_second_}) {
             EXPECT_EQ(user().free(one), cudaSuccess);
@@ -172,6 +209,23 @@ TEST_F(cuda_handlers, an_offload_waits_for_nothing) {
     ASSERT_EQ(reload(1), "");
     compare(back_first_, 1);
     compare(back_second_, 2);
+    synchronize();
+    EXPECT_EQ(*wrong_, 0U);
+}
+
+TEST_F(cuda_handlers, a_handle_is_read_when_all_before_it_on_the_stream_is_done) {
+    fill(first_, 1);
+    fill(second_, 2);
+    ASSERT_EQ(offload(1), "");
+    synchronize();
+    g_gate = {stream_, gate_};
+    EXPECT_EQ(user().launch_wait(stream_, gate_), cudaSuccess);
+    fill(first_, 3);
+    fill(second_, 4);
+    ASSERT_EQ(offload(2), "");  // the first handle lies in device memory until the gate opens
+    ASSERT_EQ(reload(2), "");
+    compare(back_first_, 3);
+    compare(back_second_, 4);
     synchronize();
     EXPECT_EQ(*wrong_, 0U);
 }

@@ -63,6 +63,17 @@ TEST_F(report_test, numbered_layers_are_one_row_for_people) {
     EXPECT_TRUE(row("layer.0/gate").empty());
 }
 
+TEST_F(report_test, numbers_of_names_in_a_scope_tell_values_apart) {
+    for (const char *layer : {"layer.0", "layer.1"}) {
+        name(layer, "wi_0").kept = 1;
+        name(layer, "wi_1").offloaded = 1;
+    }
+    ASSERT_FALSE(row("layer.*/wi_0").empty());
+    EXPECT_EQ(row("layer.*/wi_0")[2], "2");
+    ASSERT_FALSE(row("layer.*/wi_1").empty());
+    EXPECT_EQ(row("layer.*/wi_1")[3], "2");
+}
+
 TEST_F(report_test, each_layer_is_an_entry_for_machines) {
     name("layer.0", "gate").offloaded_bytes = 1;
     name_counters &second = name("layer.1", "gate");
