@@ -37,7 +37,7 @@ _lock = threading.RLock()  # ctypes lets other threads run during a call
 _process = os.getpid()
 # But for what the plugin sees to itself, and for addresses.
 _FIELDS = {name for name, _ in _library.Options._fields_} - {
-    "struct_size", "device_ordinal", "host_bytes", "staging_memory", "allocator", "log", "log_context"}
+    "struct_size", "device_ordinal", "staging_memory", "allocator", "log", "log_context"}
 
 
 def configure(*, host_memory: int | None = None, verify: bool = False, survivor_memory: int = 4 << 30,
