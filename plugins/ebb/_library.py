@@ -120,18 +120,29 @@ def _check(status: int) -> None:
         raise EbbError(status, f"ebb: {_lib.ebb_status_name(status).decode()}: {_lib.ebb_last_error().decode()}")
 
 
+_KINDS = dict(Options._fields_)
+
+
+def options_of(fields: dict) -> Options:
+    """Raises TypeError or ValueError, which name the field: ctypes takes numbers for texts, and wraps what is too large."""
+    given = Options(struct_size=ctypes.sizeof(Options))
+    for name, value in fields.items():
+        is_text = _KINDS.get(name) is ctypes.c_char_p
+        if value is None and is_text:
+            continue
+        if not isinstance(value, str if is_text else int):
+            raise TypeError(f"ebb: {name} is {value!r}: it is {'a text' if is_text else 'a whole number'}")
+        if not is_text and not 0 <= value < 1 << 8 * ctypes.sizeof(_KINDS.get(name, ctypes.c_uint64)):
+            raise ValueError(f"ebb: {name} is {value}: it must not be negative, nor larger than its field")
+        setattr(given, name, value.encode() if is_text else value)
+    return given
+
+
 class Runtime:
     """An ebb_runtime; the extension modules get its address. Thread-safe; one that was closed does nothing."""
 
     def __init__(self, **options):
-        given = Options(struct_size=ctypes.sizeof(Options))
-        for name, value in options.items():
-            if isinstance(value, int) and value < 0:
-                raise ValueError(f"ebb: {name} is {value}: it must not be negative")
-            try:
-                setattr(given, name, value.encode() if isinstance(value, str) else value)
-            except TypeError:
-                raise TypeError(f"ebb: {name} is {value!r}, of a type that it cannot have") from None
+        given = options_of(options)
         handle = ctypes.c_void_p()
         _check(_lib.ebb_runtime_create(ctypes.byref(given), ctypes.byref(handle)))
         self._take(handle.value)

@@ -30,6 +30,8 @@ void take_line(call_attributes &made, std::string_view line) {
     const std::string_view value = line.substr(key.size() < line.size() ? key.size() + 1 : line.size());
     if (key == "site") {
         made.site = number_in(value);
+    } else if (key == "serial") {
+        made.serial = number_in(value);
     } else if (key == "reloads") {
         made.reloads = static_cast<std::uint64_t>(number_in(value));
     } else if (key == "stays") {

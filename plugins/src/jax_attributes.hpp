@@ -10,9 +10,9 @@
 namespace ebb_jax {
 
 struct call_attributes {
-    std::int64_t site = 0;
-    std::uint64_t reloads = 0;  // of one offload, in the traced program; 0: it does not say
-    bool stays = false;         // what it moves, until it is ended by its handle, or with everything
+    std::int64_t site = 0, serial = 0;  // of the calls at a site
+    std::uint64_t reloads = 0;          // of one offload, in the traced program; 0: it does not say
+    bool stays = false;                 // what it moves, until it is ended by its handle, or with everything
     std::string scope;
     std::string layout;  // how shards lie, so that a reload under another sharding is refused
     std::vector<std::string> names;

@@ -35,6 +35,14 @@ public:
         // that Ebb borrows is for nothing but to be moved.
         options.prefetch_bytes = EBB_PREFETCH_NONE;
         options.source_bytes = EBB_SOURCES_NONE;
+        // Nothing is reloaded but into XLA's buffers: how large what comes back may be is not for the first step to
+        // say.
+        static const ebb_allocator no_staging{
+            [](void *, std::uint64_t, std::uint64_t, ebb_stream) -> void * { return nullptr; },
+            [](void *, void *, std::uint64_t, ebb_stream) {}, nullptr, nullptr};
+        if (options.allocator == nullptr && options.staging_memory == nullptr) {
+            options.allocator = &no_staging;
+        }
         made.name = "cpu";
         const ebb_status status = ebb_runtime_create(&options, &made.runtime);
         return status == EBB_OK ? failure{} : failed_call(status);
@@ -56,6 +64,11 @@ public:
     failure wait_for(place &home, const part &what) override {
         const ebb_status status = what.is_by_thread ? EBB_OK : ebb_wait(home.runtime, what.activation);
         return status == EBB_OK ? failure{} : failed_call(status);
+    }
+
+    failure fill_with_zeros(void *data, std::uint64_t size_bytes, void *) override {
+        std::memset(data, 0, size_bytes);
+        return {};
     }
 
     failure write_handle(void *to, std::uint64_t handle, void *) override {

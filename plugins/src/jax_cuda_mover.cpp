@@ -53,6 +53,14 @@ public:
 
     failure wait_for(place &, const part &) override { return {}; }  // the stream does
 
+    failure fill_with_zeros(void *data, std::uint64_t size_bytes, void *stream) override {
+        const auto device = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(data));
+        return in_context(stream, [&]() -> failure {
+            const int status = driver_->memset_d8_async(device, 0, size_bytes, stream);
+            return status == 0 ? failure{} : failed_driver_call("cuMemsetD8Async", status);
+        });
+    }
+
     // The value is part of the call: no memory of ours has to outlive it.
     failure write_handle(void *to, std::uint64_t handle, void *stream) override {
         const auto device = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(to));
@@ -119,6 +127,7 @@ const cuda_driver *load_driver() {
     load(table.stream_get_ctx, "cuStreamGetCtx");
     load(table.ctx_push_current, "cuCtxPushCurrent_v2");
     load(table.ctx_pop_current, "cuCtxPopCurrent_v2");
+    load(table.memset_d8_async, "cuMemsetD8Async");
     load(table.memset_d32_async, "cuMemsetD32Async");
     load(table.memcpy_d_to_h_async, "cuMemcpyDtoHAsync_v2");
     load(table.stream_synchronize, "cuStreamSynchronize");

@@ -15,6 +15,7 @@ struct cuda_driver {
     int (*stream_get_ctx)(void *stream, void **context);
     int (*ctx_push_current)(void *context);
     int (*ctx_pop_current)(void **context);
+    int (*memset_d8_async)(std::uint64_t device, unsigned char value, std::size_t size_bytes, void *stream);
     int (*memset_d32_async)(std::uint64_t device, unsigned value, std::size_t count, void *stream);
     int (*memcpy_d_to_h_async)(void *host, std::uint64_t device, std::size_t size_bytes, void *stream);
     int (*stream_synchronize)(void *stream);

@@ -256,27 +256,61 @@ failure reload_parts(call &now, const group &what) {
     return why;
 }
 
+// Of the handles of a batch, that of this call; 0 where it has none. JAX turns a cond over a batch into all its
+// branches and a choice: then each one of the batch has the handle of the branch that it took, or zeros where that
+// offloads nothing, and who took another branch reads nothing of what this one reloads.
+failure choose_handle(const call &now, std::vector<std::uint64_t> handles, std::uint64_t &chosen) {
+    groups &all = the_process().groups_of_all;
+    std::sort(handles.begin(), handles.end());
+    handles.erase(std::unique(handles.begin(), handles.end()), handles.end());
+    const auto keep = [&](const auto &is_of) {
+        handles.erase(std::remove_if(handles.begin(), handles.end(),
+                                     [&](std::uint64_t one) {
+                                         const used_group what = all.find(one);
+                                         return one == 0 || (what != nullptr && !is_of(*what->of));
+                                     }),
+                      handles.end());
+    };
+    keep([&](const call_attributes &of) { return of.site == now.said.site; });
+    if (handles.size() > 1) {
+        keep([&](const call_attributes &of) { return of.serial == now.said.serial; });
+        if (handles.size() != 1) {
+            return {EBB_INVALID_ARGUMENT,
+                    "ebb.jax: " + now.title() + " is asked for in one batch, but was offloaded in several calls"};
+        }
+    }
+    chosen = handles.empty() ? 0 : handles.front();
+    return {};
+}
+
 failure read_handle(call &now, std::uint64_t &handle) {
     const xla::buffer &operand = now.view.argument(0);
     const std::uint64_t count = element_count(operand) / 2;
     if (count == 0) {
-        return {EBB_INVALID_ARGUMENT, "ebb.jax: " + now.title() + " is asked for without a handle"};
+        return {};
     }
-    if (count == 1) {
+    if (operand.rank == 1) {
         return now.with.read_handles(operand.data, &handle, 1, now.stream);
     }
     std::vector<std::uint64_t> handles(count);
     if (failure why = now.with.read_handles(operand.data, handles.data(), count, now.stream)) {
         return why;
     }
-    for (const std::uint64_t one : handles) {
-        if (one != handles.front()) {
-            return {EBB_INVALID_ARGUMENT,
-                    "ebb.jax: " + now.title() + " is asked for in one batch, but was offloaded in several calls"};
+    return choose_handle(now, std::move(handles), handle);
+}
+
+// Of a batch of which nobody took the branch that offloads: nobody reads it, and it is as JAX makes it without Ebb.
+failure fill_with_zeros(call &now) {
+    failure why;
+    for (std::int64_t i = 0; i < now.view.frame.results.size && !why; ++i) {
+        const xla::buffer &result = now.view.result(i);
+        std::uint64_t size_bytes = 0;
+        why = size_of(result, now.title(), size_bytes);
+        if (!why && size_bytes > 0) {
+            why = now.with.fill_with_zeros(result.data, size_bytes, now.stream);
         }
     }
-    handle = handles.front();
-    return {};
+    return why;
 }
 
 // Operands: the handle (a batch has it several times), and what the reload is to be ordered behind. Results: what was
@@ -291,6 +325,9 @@ failure reload(call &now) {
     std::uint64_t handle = 0;
     if (failure why = read_handle(now, handle)) {
         return why;
+    }
+    if (handle == 0 && now.view.argument(0).rank > 1) {
+        return fill_with_zeros(now);
     }
     groups &all = the_process().groups_of_all;
     const used_group what = now.said.stays ? all.find(handle) : all.find_to_reload(handle, now.run);

@@ -52,6 +52,7 @@ public:
     virtual failure reload(place &home, const part &what, void *data, void *stream) = 0;
     // Behind it what was reloaded is there, for the CPU at once and elsewhere for `stream`.
     virtual failure wait_for(place &home, const part &what) = 0;
+    virtual failure fill_with_zeros(void *data, std::uint64_t size_bytes, void *stream) = 0;
     virtual failure write_handle(void *to, std::uint64_t handle, void *stream) = 0;
     // Of `count` handles that lie behind each other. May block.
     virtual failure read_handles(const void *from, std::uint64_t *handles, std::size_t count, void *stream) = 0;

@@ -1,7 +1,10 @@
 """libebb_jax, which lies beside libebb: its handlers, registered with XLA, and what is asked of it."""
 
 import atexit
+import contextlib
 import ctypes
+import os
+import threading
 
 import jax
 
@@ -30,6 +33,11 @@ for _platform in ("cpu", "cuda"):
         )
 
 _kept: list = []  # options that the library points to
+_lock = threading.RLock()  # ctypes lets other threads run during a call
+_process = os.getpid()
+# But for what the plugin sees to itself, and for addresses.
+_FIELDS = {name for name, _ in _library.Options._fields_} - {
+    "struct_size", "device_ordinal", "staging_memory", "allocator", "log", "log_context"}
 
 
 def configure(*, host_memory: int | None = None, verify: bool = False, survivor_memory: int = 4 << 30,
@@ -43,28 +51,45 @@ def configure(*, host_memory: int | None = None, verify: bool = False, survivor_
         where there is none, all values above the floor move.
     Further ones are fields of ebb_runtime_options (ebb/ebb.h).
     """
-    if runtimes():
-        raise RuntimeError("ebb.jax.configure comes before the first program that offloads has run, "
-                           "or after ebb.jax.close()")
-    given = _library.Options(struct_size=ctypes.sizeof(_library.Options))
+    with using() as there:
+        if there:
+            raise RuntimeError("ebb.jax.configure comes before the first program that offloads has run, "
+                               "or after ebb.jax.close()")
+        _configure(host_memory, verify, survivor_memory, machine, options)
+
+
+def _configure(host_memory, verify, survivor_memory, machine, options) -> None:
+    for name in options:
+        if name not in _FIELDS:
+            raise TypeError(f"ebb.jax.configure: ebb_runtime_options (ebb/ebb.h) has no field {name!r} for it")
+    for name, value in {"host_memory": host_memory or 0, "survivor_memory": survivor_memory}.items():
+        if not isinstance(value, int):
+            raise TypeError(f"ebb.jax.configure: {name} is {value!r}: it is a number of bytes, an int")
+        if not 0 <= value < 1 << 63:
+            raise ValueError(f"ebb.jax.configure: {name} is {value}: it is a number of bytes, less than 2**63")
     fields = {"policy": "offload", "min_offload_bytes": 1, "verify": _library.ON if verify else _library.OFF}
     fields |= {} if host_memory is None else {"host_bytes": host_memory}
-    for name, value in (fields | options).items():
-        if not hasattr(given, name):
-            raise TypeError(f"ebb.jax.configure: ebb_runtime_options (ebb/ebb.h) has no field {name!r}")
-        setattr(given, name, value.encode() if isinstance(value, str) else value)
+    fields |= options
+    given = _library.options_of(fields)
+    # What the core says to them is told here, and not by the first program.
+    _library.Runtime(**{name: value for name, value in fields.items() if name != "record"} | {"device": "null"}).close()
     _plan.set_machine(machine)
     _kept.append(given)
     _lib.ebb_jax_configure(ctypes.byref(given), survivor_memory)
 
 
-def runtimes() -> dict[str, _library.Runtime]:
-    """By device, of those that moved something."""
+@contextlib.contextmanager
+def using():
+    """Runtimes by device, of those that moved something. They are there until it is left: close() waits for that."""
     found = {}
-    _lib.ebb_jax_each_runtime(
-        _EACH(lambda name, address: found.setdefault(name.decode(), _library.Runtime.at(address)) and None)
-    )
-    return found
+    if os.getpid() != _process:  # in a child that was forked there are none, and nobody who gives the lock back
+        yield found
+        return
+    with _lock:
+        _lib.ebb_jax_each_runtime(
+            _EACH(lambda name, address: found.setdefault(name.decode(), _library.Runtime.at(address)) and None)
+        )
+        yield found
 
 
 def live() -> tuple[int, int]:
@@ -83,11 +108,15 @@ def end(handle: int) -> None:
 
 
 def release() -> int:
-    return _lib.ebb_jax_release()
+    return _lib.ebb_jax_release() if os.getpid() == _process else 0
 
 
 def close() -> None:
-    _lib.ebb_jax_close()
+    """Nothing in a child that was forked: it has none of the threads that would be waited for."""
+    if os.getpid() != _process:
+        return
+    with _lock:
+        _lib.ebb_jax_close()
 
 
 configure()

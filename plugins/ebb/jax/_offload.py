@@ -1,5 +1,6 @@
 """offload(): a function whose saved values leave the device between its forward and its backward."""
 
+import collections.abc
 import dataclasses
 import fnmatch
 import functools
@@ -27,7 +28,7 @@ class Policy:
 
     def of(self, name: str) -> str | None:
         """None where no pattern matches."""
-        return next((value for pattern, value in self.by_name if fnmatch.fnmatchcase(name, pattern)), None)
+        return next((value for pattern, value in self.by_name if _matches(name, pattern)), None)
 
     def moves(self, residual) -> bool:
         """What is to be computed again and is saved all the same is what the rest is computed from."""
@@ -37,19 +38,33 @@ class Policy:
         return asked == "offload" and residual.size_bytes > 0
 
 
+def _matches(name: str, pattern: str) -> bool:
+    """A name with brackets is itself, too."""
+    return name == pattern or fnmatch.fnmatchcase(name, pattern)
+
+
 def make_policy(names, policy, floor: int | None) -> Policy:
     if names is not None and policy is not None:
         raise ValueError("ebb.jax.offload: names and policy are two ways to say the same: give one of them")
+    if floor is not None and not isinstance(floor, int):
+        raise TypeError(f"ebb.jax.offload: floor is a number of bytes, not {floor!r}")
     floor = _DEFAULT_FLOOR_BYTES if floor is None else max(floor, 1)
     if names is not None:
-        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        given = None if isinstance(names, str) or not isinstance(names, collections.abc.Iterable) else tuple(names)
+        if given is None or not all(isinstance(name, str) for name in given):
             raise TypeError(f"ebb.jax.offload: names is a list of names given by checkpoint_name, not {names!r}")
+        names = given
         return Policy(tuple((name, "offload") for name in names), "remat", floor)
     if policy is None:
         return Policy((), "auto", floor)
     if isinstance(policy, str):
         policy = {"*": policy}
+    if not isinstance(policy, collections.abc.Mapping):
+        raise TypeError(f"ebb.jax.offload: policy is one of {_VALUES} or a dictionary of them by names, not {policy!r}; "
+                        "policies of jax.checkpoint are for jax.checkpoint")
     for pattern, value in policy.items():
+        if not isinstance(pattern, str):
+            raise TypeError(f"ebb.jax.offload: policy has {pattern!r} for a name, which is no text")
         if value not in _VALUES:
             raise ValueError(f"ebb.jax.offload: policy has {pattern!r}: {value!r}, and a value is one of {_VALUES}")
     rest = policy.get("*", "remat")
@@ -111,8 +126,8 @@ def _warn_of_idle(policy: Policy, given: set[str], residuals, scope: str, where:
     saved = {one.name for one in residuals if one.is_named}
     left = set(given)
     for pattern, value in policy.by_name:
-        has_name = bool(fnmatch.filter(given, pattern))
-        matched = set(fnmatch.filter(left, pattern))
+        has_name = any(_matches(name, pattern) for name in given)
+        matched = {name for name in left if _matches(name, pattern)}
         left -= matched
         if value == "remat" or (has_name and not matched):  # patterns before it have taken all
             continue
@@ -237,6 +252,26 @@ def _checkpoint_policy(policy: Policy):
     return saveable
 
 
+def _numbers(name: str, given) -> tuple[int, ...]:
+    """Of arguments."""
+    numbers = () if given is None else (given,) if isinstance(given, int) else given
+    if isinstance(numbers, str) or not isinstance(numbers, collections.abc.Iterable):
+        raise TypeError(f"ebb.jax.offload: {name} is the number of an argument or several, not {given!r}")
+    numbers = tuple(numbers)
+    if not all(isinstance(one, int) and not isinstance(one, bool) for one in numbers):
+        raise TypeError(f"ebb.jax.offload: {name} is the number of an argument or several, not {given!r}")
+    return numbers
+
+
+def _counted(name: str, numbers: tuple[int, ...], count: int, scope: str) -> set[int]:
+    """From the first one, where they may be counted from the last one."""
+    for one in numbers:
+        if not -count <= one < count:
+            raise ValueError(f"ebb.jax.offload: {name} has {one}, and {scope} was called with {count} positional "
+                             f"argument{'s' * (count != 1)}: pass what is static by its position")
+    return {one % count for one in numbers}
+
+
 def _save_all_but_light(primitive, *_, **params) -> bool:
     return primitive.name not in _plan.LIGHT
 
@@ -251,20 +286,25 @@ def offload(fun, *, names=None, policy=None, params=0, static_argnums=(), floor:
     unless by name. params: numbers of the arguments that are no activations: what depends on them alone does not move.
     """
     chosen = make_policy(names, policy, floor)
-    static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
-    params = (params,) if isinstance(params, int) else tuple(params or ())
-    scope = getattr(fun, "__name__", type(fun).__name__)
-    code = getattr(fun, "__code__", None)
+    static, params = _numbers("static_argnums", static_argnums), _numbers("params", params)
+    if not callable(fun):
+        raise TypeError(f"ebb.jax.offload: the first argument is the function, not {fun!r}")
+    named = fun
+    while isinstance(named, functools.partial):
+        named = named.func
+    scope = str(getattr(named, "__name__", type(named).__name__))
+    code = getattr(named, "__code__", None)
     where = f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}" if code is not None else scope
 
     @functools.wraps(fun)
     def wrapped(*args, **kwargs):
-        at = {n % len(args) for n in static} if args else set()
+        at = _counted("static_argnums", static, len(args), scope)
+        of_params = {n % len(args) for n in params if -len(args) <= n < len(args)}
         dynamic = [arg for n, arg in enumerate(args) if n not in at]
         leaves, tree = tree_flatten((dynamic, kwargs))
         sizes = [len(tree_flatten(arg)[0]) for n, arg in enumerate(args) if n not in at]
         numbers = [n for n in range(len(args)) if n not in at]
-        of_activation = [n not in params for n, size in zip(numbers, sizes) for _ in range(size)]
+        of_activation = [n not in of_params for n, size in zip(numbers, sizes) for _ in range(size)]
         of_activation += [True] * (len(leaves) - len(of_activation))
         structure = []
 

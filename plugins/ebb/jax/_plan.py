@@ -52,6 +52,8 @@ def set_machine(name: str | None) -> None:
     """A file of profiles/machines, by name or path; None: by the first device's kind."""
     global _machine
     if name is not None:
+        if not isinstance(name, str):
+            raise TypeError(f"ebb.jax.configure: machine is {name!r}: it is the name of a profile, or the path of one")
         _read(name)
     _machine = name
 
@@ -98,6 +100,8 @@ def _seconds_of(eqn, on: Machine) -> float:
     times = [seconds(body, on) for body in _residuals.bodies(eqn)]
     if times:
         return eqn.params.get("length", 1) * (max(times) if eqn.primitive.name == "cond" else sum(times))
+    if not all(_residuals.has_known_shape(var.aval) for var in (*eqn.invars, *eqn.outvars)):
+        return 0.0
     moved = sum(_bytes(var.aval) for var in eqn.outvars) / on.memory_bytes_per_second
     if eqn.primitive.name == "dot_general":
         (contracted, _), _ = eqn.params["dimension_numbers"]

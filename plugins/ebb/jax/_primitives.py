@@ -12,6 +12,7 @@ import collections
 import functools
 import hashlib
 import itertools
+import math
 import typing
 
 import jax
@@ -59,13 +60,18 @@ class Shape(typing.NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype
     spec: PartitionSpec | None  # where types say how arrays are sharded
+    weak_type: bool = False
+    sharding: jax.sharding.Sharding | None = None  # of one outside of programs
 
     @classmethod
     def of(cls, value) -> "Shape":
-        return cls(value.shape, np.dtype(value.dtype), jax.typeof(value).sharding.spec)
+        aval = jax.typeof(value)
+        sharding = None if isinstance(value, jax.core.Tracer) else value.sharding
+        return cls(value.shape, np.dtype(value.dtype), aval.sharding.spec, aval.weak_type, sharding)
 
     def batched(self, size: int) -> "Shape":
-        return Shape((size, *self.shape), self.dtype, None if self.spec is None else PartitionSpec(None, *self.spec))
+        spec = None if self.spec is None else PartitionSpec(None, *self.spec)
+        return Shape((size, *self.shape), self.dtype, spec, self.weak_type)
 
 
 class Call:
@@ -79,6 +85,11 @@ class Call:
         # cache.
         self.serial = _calls_of_site[site]
         _calls_of_site[site] += 1
+
+    @property
+    def key(self) -> tuple:
+        """What one like it is made of."""
+        return self.site, self.scope, self.names, self.stays
 
     def attributes(self, layout: str) -> dict:
         """What the handlers read: lines of a key and a value. The serial number is in it so that one call in the
@@ -96,17 +107,17 @@ reload_p = Primitive("ebb_reload")
 reload_p.multiple_results = True
 
 
-def _array(shape, dtype, *like):
+def _array(shape, dtype, *like, weak_type=False):
     """An abstract value that varies over the manual mesh axes that one of `like` does."""
     varies = frozenset().union(*(_varying(aval) for aval in like))
     if not varies:
-        return jax.core.ShapedArray(shape, dtype)
+        return jax.core.ShapedArray(shape, dtype, weak_type=weak_type)
     if hasattr(jax.sharding, "ManualAxisType"):  # from JAX 0.11 on
         mesh = next(aval.sharding.mesh for aval in like if _varying(aval))
         sharding = NamedSharding(mesh, PartitionSpec(*(None for _ in shape)))
         kind = jax.sharding.ManualAxisType(varying=varies)
-        return jax.core.ShapedArray(shape, dtype, sharding=sharding, manual_axis_type=kind)
-    return jax.core.ShapedArray(shape, dtype, vma=varies)
+        return jax.core.ShapedArray(shape, dtype, weak_type, sharding=sharding, manual_axis_type=kind)
+    return jax.core.ShapedArray(shape, dtype, weak_type, vma=varies)
 
 
 def _varying(aval) -> frozenset:
@@ -116,8 +127,12 @@ def _varying(aval) -> frozenset:
 
 offload_p.def_abstract_eval(lambda *operands, call, layout: _array(*_HANDLE, *operands))
 reload_p.def_abstract_eval(
-    lambda *operands, call, layout, shapes: [_array(one.shape, one.dtype, *operands) for one in shapes]
+    lambda *operands, call, layout, shapes: [_array(one.shape, one.dtype, *operands, weak_type=one.weak_type)
+                                             for one in shapes]
 )
+# Where a trace is evaluated outside of any program.
+offload_p.def_impl(lambda *operands, call, layout: _eager_offload(*call.key)(*operands))
+reload_p.def_impl(lambda *operands, call, layout, shapes: list(_eager_reload(shapes, *call.key)(*operands)))
 
 
 def _lower_offload(ctx, *operands, call, layout):
@@ -134,11 +149,14 @@ mlir.register_lowering(reload_p, _lower_reload)
 
 # ------------------------------------------------------------------------------------- marks around what is moved --
 
-# An identity. It says that arrays of one number lie on the devices alike, and is where a second derivative is noticed.
+# An identity of all arrays of a call: one operation, since JAX drops one whose results nobody reads, and a reload whose
+# arrays are read in part is still to agree with its offload on all of them. It says that arrays of one number lie on the
+# devices alike, and is where a second derivative is noticed.
 mark_p = Primitive("ebb_mark")
-mark_p.def_impl(lambda value, **_: value)
-mark_p.def_abstract_eval(lambda aval, **_: aval)
-batching.primitive_batchers[mark_p] = lambda values, dims, **params: (mark_p.bind(values[0], **params), dims[0])
+mark_p.multiple_results = True
+mark_p.def_impl(lambda *values, **_: list(values))
+mark_p.def_abstract_eval(lambda *avals, **_: avals)
+batching.primitive_batchers[mark_p] = lambda values, dims, **params: (mark_p.bind(*values, **params), dims)
 
 
 def _refuse_derivative(primals, tangents, **params):
@@ -147,11 +165,17 @@ def _refuse_derivative(primals, tangents, **params):
 
 ad.primitive_jvps[mark_p] = _refuse_derivative
 
-def _lower_mark(ctx, value, *, call, index, of_program):
+
+def _lower_mark(ctx, *values, call, of_program):
     """The partitioner gives all values of a group one sharding; a group is a value that leaves and comes back."""
-    if of_program and jax.config.jax_use_shardy_partitioner:
-        sdy.sharding_group(value, number_of(f"ebb {call.site} {call.serial} {index}"))
-    return [value]
+    if not jax.config.jax_use_shardy_partitioner:
+        if getattr(ctx.module_context.axis_context, "num_devices", 1) not in (1, None):  # XLA would end the process
+            raise NotImplementedError("ebb.jax: a program for several devices needs JAX's default partitioner, Shardy: "
+                                      "set jax_use_shardy_partitioner to True")
+    elif of_program:
+        for index, value in enumerate(values):
+            sdy.sharding_group(value, number_of(f"ebb {call.site} {call.serial} {index}"))
+    return values
 
 
 mlir.register_lowering(mark_p, _lower_mark)
@@ -164,10 +188,27 @@ def _factors(avals, first: str) -> str:
     return ", ".join(" ".join(next(names) for _ in aval.shape) for aval in avals)
 
 
+def _even(sharding, shape) -> tuple[int, ...]:
+    """A shape that it divides without a remainder: XLA pads what it does not."""
+    return (len(sharding.device_set),) * len(shape)
+
+
+def _own_shape(sharding, shape) -> tuple[int, ...]:
+    """Of a device's part, padding included."""
+    even = _even(sharding, shape)
+    return tuple(-(-size * part // whole) for size, whole, part in zip(shape, even, sharding.shard_shape(even)))
+
+
+def _parts(sharding, shape) -> str:
+    """Which part each device has: the same however the sharding is written."""
+    if not isinstance(sharding, NamedSharding):  # of the devices that a manual region leaves to the compiler
+        return repr(sharding)
+    parts = sharding.devices_indices_map(_even(sharding, shape))
+    return repr(sorted((device.id, str(index)) for device, index in parts.items()))
+
+
 def _layout(shardings, shapes) -> str:
-    """Says which part of each array each device has: the same however the sharding is written."""
-    parts = [sorted((device.id, str(index)) for device, index in sharding.devices_indices_map(shape).items())
-             for sharding, shape in zip(shardings, shapes)]
+    parts = [(shape, _parts(sharding, shape)) for sharding, shape in zip(shardings, shapes)]
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:15]
 
 
@@ -198,7 +239,7 @@ def _reload_in_shards(call: Call, shapes, handle, order):
     def partition(mesh, args, results):
         shardings = tuple(one.sharding for one in results)
         layout = _layout(shardings, [one.shape for one in shapes])
-        own_shapes = [Shape(there.shard_shape(one.shape), one.dtype, None) for there, one in zip(shardings, shapes)]
+        own_shapes = [Shape(_own_shape(there, one.shape), one.dtype, None) for there, one in zip(shardings, shapes)]
         of_args = (NamedSharding(mesh, PartitionSpec()), *(arg.sharding for arg in args[1:]))
         return mesh, lambda *own: _raw_reload(call, own_shapes, own, layout), shardings, of_args
 
@@ -224,6 +265,12 @@ def _specs(operands) -> tuple:
     return tuple(jax.typeof(operand).sharding.spec for operand in operands)
 
 
+def _explicit_shape(mesh, one: Shape) -> tuple[int, ...]:
+    """Of a device's part, by the type; which says nothing of axes that are manual or the compiler's."""
+    axes = (() if names is None else names if isinstance(names, tuple) else (names,) for names in one.spec)
+    return tuple(size // math.prod(mesh.shape[name] for name in names) for size, names in zip(one.shape, axes))
+
+
 def _by_hand(mesh, function, operands, out_specs):
     """Where types say how arrays are sharded, so that a device's part of the program can be written as such."""
     return jax.shard_map(function, mesh=mesh, in_specs=_specs(operands), out_specs=out_specs,
@@ -243,7 +290,7 @@ def _partitioned_offload(call: Call, operands):
 def _partitioned_reload(call: Call, shapes, handle, order):
     mesh = _mesh((handle, *order))
     if _axes(mesh, AxisType.Explicit):
-        local = tuple(Shape(NamedSharding(mesh, one.spec).shard_shape(one.shape), one.dtype, None) for one in shapes)
+        local = tuple(Shape(_explicit_shape(mesh, one), one.dtype, None) for one in shapes)
         own = lambda handle, *order: _partitioned_reload(call, local, handle, order)
         return _by_hand(mesh, own, (handle, *order), tuple(one.spec for one in shapes))
     if _axes(mesh, AxisType.Manual) and not _axes(mesh, AxisType.Auto):
@@ -257,19 +304,31 @@ def _is_eager(operands) -> bool:
     return not any(isinstance(operand, jax.core.Tracer) for operand in operands)
 
 
+def _program(function, **options):
+    """Also under jax.disable_jit()."""
+    jitted = jax.jit(function, **options)
+
+    def run(*operands):
+        with jax.disable_jit(False):
+            return jitted(*operands)
+
+    return run
+
+
 @functools.lru_cache(maxsize=256)
 def _eager_offload(*of_call):
-    return jax.jit(lambda *operands: _partitioned_offload(Call(*of_call), operands))
+    return _program(lambda *operands: _partitioned_offload(Call(*of_call), operands))
 
 
 @functools.lru_cache(maxsize=256)
 def _eager_reload(shapes, *of_call):
-    return jax.jit(lambda handle, *order: _partitioned_reload(Call(*of_call), shapes, handle, order))
+    return _program(lambda handle, *order: _partitioned_reload(Call(*of_call), shapes, handle, order),
+                    out_shardings=tuple(one.sharding for one in shapes))
 
 
 def _batched_offload(call: Call, operands):
     if _is_eager(operands):
-        return _eager_offload(call.site, call.scope, call.names)(*operands)
+        return _eager_offload(*call.key)(*operands)
     count = len(call.names)
 
     @jax.custom_batching.custom_vmap
@@ -290,7 +349,8 @@ def _batched_offload(call: Call, operands):
 
 def _batched_reload(call: Call, shapes, handle, order):
     if _is_eager((handle, *order)):
-        return _eager_reload(shapes, call.site, call.scope, call.names)(handle, *order)
+        return _eager_reload(shapes, *call.key)(handle, *order)
+
     @jax.custom_batching.custom_vmap
     def one(handle, *order):
         return _partitioned_reload(call, shapes, handle, order)
@@ -311,15 +371,20 @@ def _batched_reload(call: Call, shapes, handle, order):
 
 def _mark(call: Call, values) -> list:
     of_program = not _axes(_mesh(values), AxisType.Manual)  # groups do not go through shard_map
-    return [mark_p.bind(value, call=call, index=i, of_program=of_program) for i, value in enumerate(values)]
+    return mark_p.bind(*values, call=call, of_program=of_program)
+
+
+def _only_there(order) -> tuple:
+    """What is waited for and not read: derivatives by it are none of ours."""
+    return tuple(jax.lax.stop_gradient(value) for value in order)
 
 
 def offload(call: Call, moved, order):
     """A handle for `moved`, which leave once `order` is there too."""
-    return _batched_offload(call, (*_mark(call, moved), *order))
+    return _batched_offload(call, (*_mark(call, moved), *_only_there(order)))
 
 
 def reload(call: Call, handle, shapes, order):
     """The arrays that `handle` stands for, in memory from when `order` is there."""
     call.reloads += 1
-    return _mark(call, _batched_reload(call, tuple(shapes), handle, tuple(order)))
+    return _mark(call, _batched_reload(call, tuple(shapes), handle, _only_there(order)))

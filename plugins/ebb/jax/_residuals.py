@@ -117,7 +117,12 @@ _MOVABLE = {"bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int6
 
 
 def is_movable(aval) -> bool:
-    return getattr(getattr(aval, "dtype", None), "name", None) in _MOVABLE
+    return getattr(getattr(aval, "dtype", None), "name", None) in _MOVABLE and has_known_shape(aval)
+
+
+def has_known_shape(aval) -> bool:
+    """Programs may be exported for sizes that are told later."""
+    return all(isinstance(size, int) for size in getattr(aval, "shape", ()))
 
 
 # -------------------------------------------------------------------------------------------------- dependence --

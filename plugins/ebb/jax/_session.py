@@ -16,8 +16,9 @@ def step() -> None:
     Without it a step begins with a run that offloads when nothing else is live.
     """
     _library.mark_steps()
-    for runtime in _library.runtimes().values():
-        runtime.step()
+    with _library.using() as runtimes:
+        for runtime in runtimes.values():
+            runtime.step()
 
 
 def statistics() -> dict:
@@ -25,12 +26,14 @@ def statistics() -> dict:
 
     Of what has run by now: JAX returns before a program has run, so wait for its results (jax.block_until_ready) first.
     """
-    return {device: runtime.statistics() for device, runtime in _library.runtimes().items()}
+    with _library.using() as runtimes:
+        return {device: runtime.statistics() for device, runtime in runtimes.items()}
 
 
 def report() -> str:
     """What was moved, by name, and how much of it was hidden; of what has run by now, as for statistics()."""
-    parts = [f"{device}\n{runtime.report()}" for device, runtime in _library.runtimes().items()]
+    with _library.using() as runtimes:
+        parts = [f"{device}\n{runtime.report()}" for device, runtime in runtimes.items()]
     return "\n".join([*parts, _plan.report()])
 
 
@@ -43,8 +46,10 @@ def replan() -> str:
     statistics().
     """
     measured: dict[str, tuple[int, int]] = {}
-    for runtime in _library.runtimes().values():
-        for one in json.loads(runtime.report(_core.REPORT_JSON))["names"]:
+    with _library.using() as runtimes:
+        texts = [runtime.report(_core.REPORT_JSON) for runtime in runtimes.values()]
+    for text in texts:
+        for one in json.loads(text)["names"]:
             scope = one["name"].split("/")[0]
             hidden, exposed = measured.get(scope, (0, 0))
             measured[scope] = hidden + one["hidden_ns"], exposed + one["exposed_ns"]

@@ -67,17 +67,30 @@ def offload_state(tree, *, floor: int = _DEFAULT_FLOOR_BYTES) -> OffloadedState:
 
     Outside of jit. They come back by onload_state(), bit for bit and in the shardings that they had.
     """
+    if not isinstance(floor, int):
+        raise TypeError(f"ebb.jax.offload_state: floor is a number of bytes, not {floor!r}")
     paths, structure = tree_flatten_with_path(tree)
     leaves = [leaf for _, leaf in paths]
     by_devices: dict[frozenset, list[int]] = {}
-    for i, leaf in enumerate(leaves):
+    for i, (path, leaf) in enumerate(paths):
         if isinstance(leaf, jax.core.Tracer):
             raise TypeError("ebb.jax.offload_state is for arrays between programs: call it outside of jit")
+        if isinstance(leaf, OffloadedState):
+            raise TypeError(f"ebb.jax.offload_state: {keystr(path) or 'this'} was moved already: ebb.jax.onload_state "
+                            "brings it back")
+        if isinstance(leaf, jax.Array) and leaf.is_deleted():
+            raise ValueError(f"ebb.jax.offload_state: {keystr(path) or 'the array'} was deleted (donated to a program, "
+                             "or moved before): nothing has been moved")
         if isinstance(leaf, jax.Array) and _residuals.is_movable(leaf) and leaf.nbytes >= max(floor, 1):
             by_devices.setdefault(frozenset(leaf.sharding.device_set), []).append(i)
     names = _primitives.unique_names(keystr(path) for path, _ in paths)
-    groups = [_Group(numbers, [names[i] for i in numbers], [leaves[i] for i in numbers])
-              for numbers in by_devices.values()]
+    groups = []
+    try:
+        for numbers in by_devices.values():
+            groups.append(_Group(numbers, [names[i] for i in numbers], [leaves[i] for i in numbers]))
+    except BaseException:  # an interrupt, say: all of it is where it was
+        _free([group.handle for group in groups])
+        raise
     for group in groups:
         for i in group.numbers:
             leaves[i].delete()
@@ -87,6 +100,9 @@ def offload_state(tree, *, floor: int = _DEFAULT_FLOOR_BYTES) -> OffloadedState:
 
 def onload_state(state: OffloadedState):
     """The tree that offload_state() moved; once."""
+    if not isinstance(state, OffloadedState):
+        raise TypeError("ebb.jax.onload_state takes what ebb.jax.offload_state gave, and this is of type "
+                        f"{type(state).__name__}")
     if not state._free.detach():
         raise RuntimeError("ebb.jax.onload_state: this state was brought back already")
     leaves = list(state._leaves)

@@ -6,9 +6,11 @@
 
 import functools
 
+import jax
 from flax import nnx
 from flax.core import lift
 from flax.linen import transforms
+from jax.tree_util import keystr
 
 from ebb.jax import _offload
 
@@ -42,24 +44,49 @@ def offload(target, *, methods=None, static_argnums: int | tuple[int, ...] = (),
     return transforms.lift_transform(offloaded, target, methods=methods)
 
 
-def offload_nnx(fn, **options):
+def offload_nnx(fn, *, static_argnums: int | tuple[int, ...] = (), **options):
     """`fn(module, *args)` of an nnx module, whose saved values move; `options` as of ebb.jax.offload.
 
     What `fn` changes in the module is changed afterwards, but for its parameters (nnx.Param), which it only reads.
+    Further modules among the arguments are like it. static_argnums counts the module as 0.
     """
+    static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
     @functools.wraps(fn)
     def wrapped(module, *args, **kwargs):
-        graph, params, rest = nnx.split(module, nnx.Param, ...)
+        further = [n for n, arg in enumerate(args) if isinstance(arg, nnx.Module)]
+        modules = [module, *(args[n] for n in further)]
+        graph, params, rest = nnx.split(modules, nnx.Param, ...)
 
         def pure(params, rest, *args, **kwargs):
+            before = _leaves(params)  # Variables that are written are those of `params`
             inside = nnx.merge(graph, params, rest)
-            out = fn(inside, *args, **kwargs)
-            return out, nnx.split(inside, nnx.Param, ...)[2]
+            args = list(args)
+            for n, one in zip(further, inside[1:]):
+                args[n] = one
+            out = fn(inside[0], *args, **kwargs)
+            _, after, changed = nnx.split(inside, nnx.Param, ...)
+            _check_that_it_only_reads(before, _leaves(after))
+            return out, changed
 
         pure.__name__ = type(module).__name__
-        out, changed = _offload.offload(pure, params=(0, 1), **options)(params, rest, *args, **kwargs)
-        nnx.update(module, changed)
+        at = tuple(n + 1 if n > 0 else n for n in static)
+        given = [None if n in further else arg for n, arg in enumerate(args)]
+        out, changed = _offload.offload(pure, params=(0, 1), static_argnums=at, **options)(
+            params, rest, *given, **kwargs)
+        nnx.update(modules, changed)
         return out
 
     return wrapped
+
+
+def _leaves(state) -> dict:
+    return dict(jax.tree_util.tree_leaves_with_path(state))
+
+
+def _check_that_it_only_reads(before: dict, after: dict) -> None:
+    """Otherwise what was written would be lost."""
+    for path, leaf in after.items():
+        if before.get(path) is not leaf:
+            raise ValueError(f"ebb.jax.flax.offload_nnx: the function writes the parameter {keystr(path)}, which it may "
+                             "only read: what it changes is an nnx.Variable of another kind")

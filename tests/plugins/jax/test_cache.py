@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 from jax import export
 from models import assert_same, mlp, scanned
 
@@ -56,3 +57,20 @@ def test_export_with_its_check_disabled():
     again = jax.jit(export.export(program, disabled_checks=checks)(model.params, model.x).call)
     for _ in range(2):
         assert_same(again(model.params, model.x), program(model.params, model.x))
+
+
+def test_export_for_sizes_that_are_told_later():
+    """What has such a size stays on the device; the rest moves."""
+    def layer(p, x):
+        return jnp.sin(x @ jnp.tanh(p)) + jnp.sum(jnp.cos(jnp.sum(x, 0) * p))
+
+    program = jax.jit(jax.grad(lambda p, x: jnp.sum(ebb.jax.offload(layer, floor=1)(p, x)), argnums=(0, 1)))
+    checks = [export.DisabledSafetyCheck.custom_call(name) for name in ("ebb_offload", "ebb_reload")]
+    rows, = export.symbolic_shape("rows")
+    p = jnp.arange(64.0).reshape(8, 8) / 64
+    shapes = p, jax.ShapeDtypeStruct((rows, 8), jnp.float32)
+    again = export.export(program, disabled_checks=checks)(*shapes).call
+    for count in (3, 5):
+        x = jnp.arange(8.0 * count).reshape(count, 8)
+        assert_same(jax.jit(again)(p, x), jax.jit(jax.grad(lambda p, x: jnp.sum(layer(p, x)), argnums=(0, 1)))(p, x))
+    assert ebb.jax.statistics()["cpu"]["d2h_bytes"] > 0

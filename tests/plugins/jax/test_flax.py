@@ -108,3 +108,38 @@ def test_nnx():
     for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         assert bool((one == other).all()), abs(one - other).max()
     assert "NnxLayer/up " in ebb.jax.report()
+
+
+class Counted(nnx.Module):
+    def __init__(self, rngs):
+        self.layer, self.calls = nnx.Linear(WIDTH, WIDTH, rngs=rngs), nnx.Variable(jnp.zeros(()))
+
+    def __call__(self, x):
+        self.calls[...] += 1
+        return jnp.sin(checkpoint_name(self.layer(x), "up"))
+
+
+def test_nnx_with_two_modules_and_a_static_argument():
+    def both(one, x, other, kind):
+        return one(x) + {"cos": jnp.cos}[kind](other(x))
+
+    def gradients(call):
+        modules = Counted(nnx.Rngs(0)), Counted(nnx.Rngs(1))
+        loss = lambda one, other: jnp.sum(call(one, X, other, "cos") ** 2)
+        got = nnx.jit(lambda one, other: nnx.grad(loss, argnums=(0, 1))(one, other))(*modules)
+        return jax.tree.leaves(got), [float(module.calls[...]) for module in modules]
+
+    got = gradients(ebb.jax.flax.offload_nnx(both, names=NAMES, static_argnums=3))
+    want = gradients(nnx.remat(both, policy=SAVED, static_argnums=3))
+    assert got[1] == want[1] == [1.0, 1.0]
+    for one, other in zip(got[0], want[0], strict=True):
+        assert bool((one == other).all())
+
+
+def test_nnx_tells_of_a_parameter_that_is_written():
+    def double(module, x):
+        module.layer.kernel[...] *= 2
+        return module(x)
+
+    with pytest.raises(ValueError, match="writes the parameter .*kernel.*, which it may only read"):
+        ebb.jax.flax.offload_nnx(double)(Counted(nnx.Rngs(0)), X)

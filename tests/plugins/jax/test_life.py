@@ -1,6 +1,8 @@
 """How long what was offloaded lives, and what is said where it is gone. More of that is in test_field_reports.py."""
 
 import functools
+import subprocess
+import sys
 import threading
 
 import jax
@@ -8,6 +10,7 @@ import jax.numpy as jnp
 import pytest
 from models import WIDTH, assert_same, mlp_layer, normal
 
+import ebb
 import ebb.jax
 
 P = {"up": normal(1, WIDTH, 4 * WIDTH), "down": normal(2, 4 * WIDTH, WIDTH)}
@@ -37,6 +40,15 @@ def test_the_oldest_goes_first_and_a_later_reload_says_so():
         assert_same(backward(all_saved[i], X), want(P, X * i, X))
     with pytest.raises(jax.errors.JaxRuntimeError, match="what mlp_layer: up, down offloaded is gone.*survivor_memory"):
         jax.block_until_ready(backward(all_saved[0], X))
+
+
+def test_a_later_program_may_have_larger_arrays():
+    jax.block_until_ready(grad_of(offload(mlp_layer))(P, X))
+    before = ebb.jax.statistics()["cpu"]["d2h_bytes"]
+    larger = jnp.tile(X, (50, 1))
+    assert_same(grad_of(offload(mlp_layer))(P, larger), grad_of(saved)(P, larger))
+    numbers = ebb.jax.statistics()["cpu"]
+    assert numbers["kept_count"] == 0 and numbers["d2h_bytes"] - before == 2 * 5 * larger.nbytes
 
 
 def test_release_and_close_are_told():
@@ -83,6 +95,77 @@ def test_options_that_cannot_be():
     jax.block_until_ready(forward(P, X))
     with pytest.raises(RuntimeError, match="comes before the first program that offloads"):
         ebb.jax.configure(verify=True)
+
+
+@pytest.mark.parametrize("options, kind, says", [
+    ({"host_memory": "4 GiB"}, TypeError, "host_memory is '4 GiB': it is a number of bytes"),
+    ({"host_memory": -1}, ValueError, "host_memory is -1"),
+    ({"host_memory": 10}, ebb.EbbError, "host_bytes is \"10\"; allowed: auto, or bytes, 4KiB or more"),
+    ({"survivor_memory": None}, TypeError, "survivor_memory is None"),
+    ({"survivor_memory": -1}, ValueError, "survivor_memory is -1"),
+    ({"machine": 3}, TypeError, "machine is 3"),
+    ({"policy": 3}, TypeError, "policy is 3: it is a text"),  # an address, for ctypes
+    ({"policy": "away"}, ebb.EbbError, "\"away\" is not pattern=value"),
+    ({"lanes": -1}, ValueError, "lanes is -1"),
+    ({"lanes": 1 << 33}, ValueError, "nor larger than its field"),
+    ({"lanes": 100}, ebb.EbbError, "lanes is \"100\"; allowed: a whole number, 1 to 8"),
+    ({"allocator": 16}, TypeError, "no field 'allocator' for it"),
+    ({"struct_size": 4}, TypeError, "no field 'struct_size' for it"),
+], ids=str)
+def test_options_are_checked_where_they_are_given(options, kind, says):
+    with pytest.raises(kind, match=says):
+        ebb.jax.configure(**options)
+    jax.block_until_ready(grad_of(offload(mlp_layer))(P, X))  # by the options before
+
+
+def test_reports_while_another_thread_closes():
+    """Each sees a runtime that is there until it has read it."""
+    program = grad_of(offload(mlp_layer))
+    want, over, wrong = program(P, X), threading.Event(), []
+
+    def watch():
+        while not over.is_set():
+            try:
+                ebb.jax.report()
+                ebb.jax.statistics()
+            except Exception as why:
+                wrong.append(why)
+
+    threads = [threading.Thread(target=watch, daemon=True) for _ in range(2)]
+    for one in threads:
+        one.start()
+    try:
+        for _ in range(100):
+            jax.block_until_ready(program(P, X))
+            ebb.jax.close()
+        assert_same(program(P, X), want)
+    finally:
+        over.set()
+        for one in threads:
+            one.join()
+    assert not wrong, wrong[0]
+
+
+FORKED = """
+import os, sys, warnings
+warnings.simplefilter("ignore")  # JAX warns of forks
+import jax, jax.numpy as jnp, ebb.jax
+out, backward = jax.vjp(ebb.jax.offload(lambda x: jnp.sin(x) * x, params=None, floor=1), jnp.ones(64))
+jax.block_until_ready(out)
+child = os.fork()
+if child == 0:
+    assert ebb.jax.statistics() == {} and ebb.jax.release() == 0
+    ebb.jax.report(), ebb.jax.step(), ebb.jax.close()
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+jax.block_until_ready(backward(out))
+assert ebb.jax.statistics()["cpu"]["h2d_bytes"] > 0
+"""
+
+
+def test_a_child_that_was_forked_waits_for_nobody():
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_threads():

@@ -1,5 +1,6 @@
 """What moves, what it is called, and what is said where nothing does."""
 
+import functools
 import re
 import warnings
 
@@ -155,6 +156,32 @@ def test_no_warning_without_cause():
         assert moved(ebb.jax.offload(mlp_layer, names=["up", "down"]), P, X) == ["up", "down"]
 
 
+def test_names_are_any_iterable_and_any_text():
+    layer = lambda p, x: jnp.sin(checkpoint_name(x * 2, "blocks[0].up"))
+    assert moved(ebb.jax.offload(layer, names=(name for name in ["blocks[0].up"])), P, X, grads=1) == ["blocks[0].up"]
+
+
+def test_params_may_be_counted_from_the_last():
+    def cast(x, p):
+        half = p["up"].astype(jnp.bfloat16)
+        return jnp.sin(x.astype(jnp.bfloat16) @ half).astype(jnp.float32)
+
+    assert moved(ebb.jax.offload(cast, params=-1, floor=1), X, P) == moved(ebb.jax.offload(cast, params=1, floor=1), X, P)
+
+
+def test_a_partial_function_has_the_name_of_its_function():
+    layer = functools.partial(mlp_layer, P)
+    jax.block_until_ready(jax.jit(jax.grad(lambda x: jnp.sum(
+        ebb.jax.offload(layer, names=["up"], params=None)(x))))(X))
+    assert "mlp_layer/up " in ebb.jax.report()
+
+
+@pytest.mark.parametrize("static", [5, (2,), -4])
+def test_static_arguments_that_are_not_there_are_told(static):
+    with pytest.raises(ValueError, match="mlp_layer was called with 2 positional arguments"):
+        ebb.jax.offload(mlp_layer, names=["up"], static_argnums=static)(P, X)
+
+
 @pytest.mark.parametrize("wrong, kind, says", [
     (dict(names="up"), TypeError, "names is a list"),
     (dict(names=[3]), TypeError, "names is a list"),
@@ -162,7 +189,19 @@ def test_no_warning_without_cause():
     (dict(policy={"up": "host"}), ValueError, "'up': 'host', and a value is one of"),
     (dict(policy="away"), ValueError, "'away'"),
     (dict(policy={"up": "remat", "*": "device"}), ValueError, "leave '\\*' out"),
+    (dict(names=3), TypeError, "names is a list"),
+    (dict(policy=jax.checkpoint_policies.dots_saveable), TypeError, "policies of jax.checkpoint are for jax.checkpoint"),
+    (dict(policy={3: "offload"}), TypeError, "policy has 3 for a name"),
+    (dict(floor="1 MiB"), TypeError, "floor is a number of bytes, not '1 MiB'"),
+    (dict(params="p"), TypeError, "params is the number of an argument or several, not 'p'"),
+    (dict(static_argnums=True), TypeError, "static_argnums is the number"),
+    (dict(static_argnums=1.5), TypeError, "static_argnums is the number"),
 ])
 def test_wrong_arguments(wrong, kind, says):
     with pytest.raises(kind, match=says):
         ebb.jax.offload(mlp_layer, **wrong)
+
+
+def test_what_is_no_function_is_told():
+    with pytest.raises(TypeError, match="the first argument is the function, not 'up'"):
+        ebb.jax.offload("up")

@@ -83,6 +83,37 @@ def test_automatic_inside_a_mesh_context():
         check(differentiated(scanned), put(mesh, "tensor"))
 
 
+def test_automatic_with_parameters_that_are_frozen():
+    """What only their gradients need comes back all the same, to the devices that it left."""
+    args = put(mesh_of(AxisType.Auto), "tensor")
+    check(lambda layer: jax.jit(jax.grad(scanned(MODEL, layer), argnums=1)), args)
+    exact = {"compiler_options": {"xla_allow_excess_precision": False}}
+    of_layer = lambda layer: jax.jit(jax.grad(unrolled(MODEL, layer), argnums=1), **exact)
+    assert_same(of_layer(ebb.jax.offload(MODEL.layer, floor=1))(*args), of_layer(MODEL.layer)(*args))
+
+
+def test_automatic_outside_of_jit():
+    p = {name: value[0] for name, value in put(mesh_of(AxisType.Auto), "tensor")[0].items()}
+    x = put(mesh_of(AxisType.Auto), "tensor")[1]
+    out, backward = jax.vjp(ebb.jax.offload(MODEL.layer, floor=1), p, x)
+    want_out, want = jax.vjp(MODEL.layer, p, x)
+    for _ in range(2):
+        assert_same((out, backward(out)), (want_out, want(want_out)))
+    assert ebb.jax.statistics()["cpu"]["d2h_bytes"] > 0
+
+
+def test_automatic_of_parts_that_are_not_of_one_size():
+    mesh = mesh_of(AxisType.Auto)
+
+    def uneven_layer(p, x):
+        up = jax.lax.with_sharding_constraint(x @ p["up"], NamedSharding(mesh, DATA))
+        return x + jnp.tanh(jax.nn.gelu(jax.ad_checkpoint.checkpoint_name(up, "up")) @ p["down"])
+
+    model = mlp()
+    object.__setattr__(model, "layer", uneven_layer)
+    check(differentiated(scanned, model), (model.params, model.x[:6]), model, ("up",))
+
+
 def test_attention_over_heads():
     model = attention()
     mesh = mesh_of(AxisType.Auto)
@@ -132,6 +163,31 @@ def test_explicit(layout, stack):
     object.__setattr__(model, "layer", explicit_layer)
     with jax.set_mesh(mesh):
         check(differentiated(stack, model), put(mesh, layout), model)
+
+
+@pytest.mark.parametrize("stack", [scanned, unrolled])
+def test_explicit_axis_beside_an_automatic_one(stack):
+    mesh = jax.make_mesh((4, 2), ("data", "tensor"), axis_types=(AxisType.Explicit, AxisType.Auto))
+    with jax.set_mesh(mesh):
+        args = ({name: jax.device_put(value[0], NamedSharding(mesh, spec)) for (name, value), spec in
+                 zip(MODEL.params.items(), (P(None, "tensor"), P("tensor", None)))},
+                jax.device_put(MODEL.x, NamedSharding(mesh, DATA)))
+        model = mlp()
+        object.__setattr__(model, "shares", True)
+        check(lambda layer: jax.jit(jax.grad(stack(model, layer), argnums=1)), args, model)
+
+
+def test_shard_map_over_one_of_two_explicit_axes():
+    mesh = mesh_of(AxisType.Explicit)
+
+    def of_layer(layer):
+        of_x = jax.grad(lambda x, p: jnp.sum(layer(p, x) ** 2))
+        over = dict(in_specs=(P("data"), P()), out_specs=P("data"), axis_names={"data"})
+        return jax.jit(jax.shard_map(of_x, mesh=mesh, **over))
+
+    with jax.set_mesh(mesh):
+        p = {name: jax.device_put(value[0], NamedSharding(mesh, P())) for name, value in MODEL.params.items()}
+        check(of_layer, (jax.device_put(MODEL.x, NamedSharding(mesh, DATA)), p))
 
 
 def test_explicit_under_vmap():
@@ -189,6 +245,18 @@ def test_a_reload_in_another_sharding_is_an_error():
     assert_same(jax.jit(reload, out_shardings=rows)(handle), value)
     with pytest.raises(Exception, match="layer: up is asked for in another sharding than it was offloaded"):
         jax.block_until_ready(jax.jit(reload, out_shardings=columns)(handle))
+
+
+def test_another_partitioner_than_the_default_is_refused():
+    args = put(mesh_of(AxisType.Auto), "tensor")
+    program = differentiated(scanned)(ebb.jax.offload(MODEL.layer, names=MODEL.names))
+    jax.config.update("jax_use_shardy_partitioner", False)
+    try:
+        with pytest.raises(NotImplementedError, match="needs JAX's default partitioner, Shardy"):
+            program(*args)
+        program(MODEL.params, MODEL.x)  # on one device there is nothing to partition
+    finally:
+        jax.config.update("jax_use_shardy_partitioner", True)
 
 
 def test_two_processes():

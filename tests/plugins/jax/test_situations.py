@@ -89,6 +89,28 @@ def test_cond():
     check(program, P, X, False)
 
 
+@pytest.mark.parametrize("which", [[0, 1, 2, 1], [1, 1, 1, 1], [2, 2, 2, 2], [3, 0, 0, 3]], ids=str)
+@pytest.mark.parametrize("outside", [lambda f: f, jax.checkpoint], ids=["plain", "checkpoint"])
+def test_branches_of_a_batch(which, outside):
+    """A cond over a batch computes all branches and chooses: the arrays of those that nobody took are read by nobody."""
+    wide = lambda p, x: jnp.cos(x @ p["in"]) @ p["out"]
+
+    def program(layer):
+        moves = (lambda f: f) if layer is plain else offload
+        branches = [moves(plain), lambda p, x: jnp.cos(x), moves(wide), lambda p, x: moves(plain)(p, 2 * x)]
+
+        def loss(p, x, which):
+            return jnp.sum(outside(lambda p, x: jax.lax.switch(which, branches, p, jnp.sin(x)))(p, x))
+        return jax.vmap(jax.grad(loss, argnums=(0, 1)), in_axes=(None, 0, 0))
+
+    plain = layer
+    check(program, P, normal(3, 4, 8, WIDTH), jnp.array(which))
+
+
+def test_an_empty_batch():
+    check(lambda layer: jax.vmap(jax.grad(loss_of(layer)), in_axes=(None, 0)), P, jnp.zeros((0, 8, WIDTH)), moves=False)
+
+
 def test_grad_inside_while():
     def program(layer):
         def descend(p, x):
@@ -257,6 +279,34 @@ def test_eager():
     assert moved_bytes() > 0
 
 
+def test_jit_is_switched_off():
+    def program(layer):
+        return jax.grad(lambda p, x: jnp.sum(jax.lax.scan(lambda x, _: (layer(p, x), None), x, None, length=3)[0]))
+    with jax.disable_jit():
+        want = program(layer)(P, X)
+        for _ in range(2):
+            assert_same(program(offload(layer))(P, X), want)
+    assert moved_bytes() > 0
+
+
+def test_a_trace_that_is_evaluated():
+    program = jax.grad(loss_of(offload(layer)))
+    closed = jax.make_jaxpr(program)(P, X)
+    want = jax.jit(program)(P, X)
+    got = jax.extend.core.jaxpr_as_fun(closed)(*jax.tree.leaves((P, X)))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), got, jax.tree.leaves(want))
+    assert ebb.jax.statistics()["cpu"]["h2d_bytes"] > 0
+
+
+def test_types_that_are_weak_stay_weak():
+    f = lambda x, y: jnp.sin(x) * y
+    for within in (lambda f: f, jax.jit):
+        got, want = (within(jax.value_and_grad(f))(2.0, 3.0) for f in (offload(f, params=None), f))
+        for one, other in zip(got, want):
+            assert jax.typeof(one) == jax.typeof(other)
+    assert moved_bytes() > 0
+
+
 def test_two_forwards_then_two_backwards():
     forward = jax.jit(lambda p, x: jax.vjp(offload(layer), p, x))
     plain = jax.jit(lambda p, x: jax.vjp(layer, p, x))
@@ -299,6 +349,13 @@ def test_second_derivatives_are_refused():
         jax.jvp(jax.grad(f), (X,), (X,))
     with pytest.raises(TypeError, match="forward-mode"):
         jax.jvp(f, (X,), (X,))
+
+
+def test_derivatives_by_a_cotangent():
+    """A gradient is linear in its cotangent: that is no second derivative of the function."""
+    def program(layer):
+        return jax.grad(lambda y, x: jnp.sum(jnp.sin(jax.grad(lambda x: jnp.sum(y * layer(P, x)))(x))))
+    check(program, normal(5, 8, WIDTH), X)
 
 
 def test_two_programs_take_turns():

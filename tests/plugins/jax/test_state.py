@@ -86,3 +86,45 @@ def test_what_nobody_has_is_freed_and_release_leaves_the_rest():
 def test_inside_of_jit_it_is_refused():
     with pytest.raises(TypeError, match="outside of jit"):
         jax.jit(lambda x: ebb.jax.offload_state([x], floor=1))(jnp.ones(4))
+
+
+def test_what_cannot_be_moved_is_told_and_the_rest_stays():
+    here, gone = jnp.arange(1000.0), jax.device_put(jnp.arange(1000.0), jax.devices()[1])
+    gone.delete()
+    with pytest.raises(ValueError, match=r"\['gone'\] was deleted .*nothing has been moved"):
+        ebb.jax.offload_state({"here": here, "gone": gone}, floor=1)
+    assert not here.is_deleted()
+    away = ebb.jax.offload_state([here], floor=1)
+    with pytest.raises(TypeError, match=r"\['a'\] was moved already"):
+        ebb.jax.offload_state({"a": away}, floor=1)
+    for wrong in ([here], None):
+        with pytest.raises(TypeError, match="takes what ebb.jax.offload_state gave, and this is of type"):
+            ebb.jax.onload_state(wrong)
+    with pytest.raises(TypeError, match="floor is a number of bytes, not '1 MiB'"):
+        ebb.jax.offload_state([], floor="1 MiB")
+    ebb.jax.onload_state(away)
+
+
+def test_a_failure_in_the_middle_leaves_nothing(monkeypatch):
+    """As an interrupt would, between the arrays of one device and those of another."""
+    tree = [jax.device_put(jnp.arange(1000.0), device) for device in jax.devices()[:2]]
+    offload, calls = ebb.jax._state._offload, []
+
+    def second_fails(of_call):
+        calls.append(of_call)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return offload(of_call)
+
+    monkeypatch.setattr(ebb.jax._state, "_offload", second_fails)
+    with pytest.raises(KeyboardInterrupt):
+        ebb.jax.offload_state(tree, floor=1)
+    assert not any(one.is_deleted() for one in tree)
+    assert state_statistics()["live_activations"] == 0
+
+
+def test_without_jit():
+    with jax.disable_jit():
+        away = ebb.jax.offload_state([jnp.arange(1000.0)], floor=1)
+        assert ebb.jax.release() == 0
+        assert_same(ebb.jax.onload_state(away)[0], jnp.arange(1000.0))

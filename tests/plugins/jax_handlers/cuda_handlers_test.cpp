@@ -82,6 +82,11 @@ const cuda_driver k_driver{
     },
     [](void *) { return 0; },
     [](void **) { return 0; },
+    [](std::uint64_t device, unsigned char value, std::size_t size_bytes, void *stream) {
+        auto *const bytes = reinterpret_cast<void *>(static_cast<std::uintptr_t>(device));
+        return static_cast<int>(
+            cuda_double::user().memset_async(bytes, value, size_bytes, static_cast<cudaStream_t>(stream)));
+    },
     [](std::uint64_t device, unsigned value, std::size_t count, void *stream) {
         auto *const words = reinterpret_cast<unsigned *>(static_cast<std::uintptr_t>(device));
         return static_cast<int>(
@@ -139,7 +144,7 @@ protected:
     }
     fake_call call(std::int64_t run) {
         fake_call made(run, 0, stream_);
-        made.says("site 7\nreloads 1\nscope layer\nname up\nname down");
+        made.says(which_ + "\nreloads 1\nscope layer\nname up\nname down");
         return made;
     }
     // What the call says; "" for nothing.
@@ -168,6 +173,7 @@ protected:
         return numbers.live_activations;
     }
 
+    std::string which_ = "site 7\nserial 0";  // the call
     ebb::test::checked_cuda cuda_;
     std::unique_ptr<mover> mover_;
     cudaStream_t stream_ = nullptr;
@@ -246,13 +252,66 @@ TEST_F(cuda_handlers, what_is_gone_is_told_by_name) {
 
 TEST_F(cuda_handlers, handles_of_a_batch_are_one) {
     ASSERT_EQ(offload(1), "");
+    char *const handles = static_cast<char *>(handle_);
     // The second handle behind the first is not a copy of it.
-    EXPECT_EQ(user().memset_async(static_cast<char *>(handle_) + 8, 0, 8, stream_), cudaSuccess);
+    EXPECT_EQ(user().memset_async(handles + 8, 1, 8, stream_), cudaSuccess);
     EXPECT_THAT(reload(1, {2, 2}), ::testing::HasSubstr("was offloaded in several calls"));
-    EXPECT_EQ(user().memcpy_async(static_cast<char *>(handle_) + 8, handle_, 8, cudaMemcpyDeviceToDevice, stream_),
-              cudaSuccess);
+    EXPECT_EQ(user().memcpy_async(handles + 8, handles, 8, cudaMemcpyDeviceToDevice, stream_), cudaSuccess);
     EXPECT_EQ(reload(1, {2, 2}), "");
     synchronize();
+}
+
+TEST_F(cuda_handlers, of_a_batch_some_or_none_took_the_branch_that_offloads) {
+    fill(first_, 1);
+    fill(second_, 2);
+    ASSERT_EQ(offload(1), "");
+    char *const handles = static_cast<char *>(handle_);
+    EXPECT_EQ(user().memcpy_async(handles + 8, handles, 8, cudaMemcpyDeviceToDevice, stream_), cudaSuccess);
+    EXPECT_EQ(user().memset_async(handles, 0, 8, stream_), cudaSuccess);
+    EXPECT_EQ(reload(1, {2, 2}), "");
+    compare(back_first_, 1);
+    compare(back_second_, 2);
+    synchronize();
+    EXPECT_EQ(*wrong_, 0U);
+
+    EXPECT_EQ(user().memset_async(handles, 0, 16, stream_), cudaSuccess);
+    EXPECT_EQ(reload(1, {2, 2}), "");
+    std::vector<unsigned char> bytes(k_bytes, 1);
+    for (void *one : {back_first_, back_second_}) {
+        EXPECT_EQ(user().memcpy_async(bytes.data(), one, k_bytes, cudaMemcpyDeviceToHost, stream_), cudaSuccess);
+        synchronize();
+        EXPECT_THAT(bytes, ::testing::Each(0));
+    }
+    EXPECT_THAT(reload(1), ::testing::HasSubstr("never offloaded"));  // not a batch
+}
+
+TEST_F(cuda_handlers, of_a_batch_that_took_several_branches_each_reloads_its_own) {
+    char *const handles = static_cast<char *>(handle_);
+    const std::string ours = which_;
+    for (const std::string other : {"site 7\nserial 1", "site 8\nserial 0"}) {
+        fill(first_, 1);
+        fill(second_, 2);
+        which_ = other;
+        ASSERT_EQ(offload(1), "");
+        EXPECT_EQ(user().memcpy_async(handles + 8, handles, 8, cudaMemcpyDeviceToDevice, stream_), cudaSuccess);
+        fill(first_, 3);
+        fill(second_, 4);
+        which_ = ours;
+        ASSERT_EQ(offload(1), "");
+        ASSERT_EQ(reload(1, {2, 2}), "");
+        compare(back_first_, 3);
+        compare(back_second_, 4);
+        which_ = other;
+        ASSERT_EQ(reload(1, {2, 2}), "");
+        compare(back_first_, 1);
+        compare(back_second_, 2);
+    }
+    // Nobody took the branch: its arrays are there, and nobody reads them.
+    EXPECT_EQ(user().memcpy_async(handles, handles + 8, 8, cudaMemcpyDeviceToDevice, stream_), cudaSuccess);
+    which_ = ours;
+    ASSERT_EQ(reload(1, {2, 2}), "");
+    synchronize();
+    EXPECT_EQ(*wrong_, 0U);
 }
 
 TEST_F(cuda_handlers, XLA_is_told_that_calls_are_not_to_be_recorded) {
