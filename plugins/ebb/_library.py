@@ -124,7 +124,7 @@ _KINDS = dict(Options._fields_)
 
 
 def options_of(fields: dict) -> Options:
-    """Raises TypeError or ValueError, which name the field: ctypes takes numbers for texts, and wraps what is too large."""
+    """Raises TypeError or ValueError, which name the field: ctypes takes numbers for texts and wraps large ones."""
     given = Options(struct_size=ctypes.sizeof(Options))
     for name, value in fields.items():
         is_text = _KINDS.get(name) is ctypes.c_char_p

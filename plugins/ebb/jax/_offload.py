@@ -60,8 +60,8 @@ def make_policy(names, policy, floor: int | None) -> Policy:
     if isinstance(policy, str):
         policy = {"*": policy}
     if not isinstance(policy, collections.abc.Mapping):
-        raise TypeError(f"ebb.jax.offload: policy is one of {_VALUES} or a dictionary of them by names, not {policy!r}; "
-                        "policies of jax.checkpoint are for jax.checkpoint")
+        raise TypeError(f"ebb.jax.offload: policy is one of {_VALUES} or a dictionary of them by names, "
+                        f"not {policy!r}; policies of jax.checkpoint are for jax.checkpoint")
     for pattern, value in policy.items():
         if not isinstance(pattern, str):
             raise TypeError(f"ebb.jax.offload: policy has {pattern!r} for a name, which is no text")

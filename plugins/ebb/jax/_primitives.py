@@ -149,9 +149,9 @@ mlir.register_lowering(reload_p, _lower_reload)
 
 # ------------------------------------------------------------------------------------- marks around what is moved --
 
-# An identity of all arrays of a call: one operation, since JAX drops one whose results nobody reads, and a reload whose
-# arrays are read in part is still to agree with its offload on all of them. It says that arrays of one number lie on the
-# devices alike, and is where a second derivative is noticed.
+# An identity of all arrays of a call: one operation, since JAX drops one whose results nobody reads, and a reload
+# whose arrays are read in part is still to agree with its offload on all of them. It says that arrays of one number lie
+# on the devices alike, and is where a second derivative is noticed.
 mark_p = Primitive("ebb_mark")
 mark_p.multiple_results = True
 mark_p.def_impl(lambda *values, **_: list(values))

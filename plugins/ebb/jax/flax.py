@@ -88,5 +88,5 @@ def _check_that_it_only_reads(before: dict, after: dict) -> None:
     """Otherwise what was written would be lost."""
     for path, leaf in after.items():
         if before.get(path) is not leaf:
-            raise ValueError(f"ebb.jax.flax.offload_nnx: the function writes the parameter {keystr(path)}, which it may "
-                             "only read: what it changes is an nnx.Variable of another kind")
+            raise ValueError("ebb.jax.flax.offload_nnx: the function writes the parameter "
+                             f"{keystr(path)}, which it may only read: what it changes is an nnx.Variable of another kind")

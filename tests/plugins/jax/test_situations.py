@@ -92,7 +92,7 @@ def test_cond():
 @pytest.mark.parametrize("which", [[0, 1, 2, 1], [1, 1, 1, 1], [2, 2, 2, 2], [3, 0, 0, 3]], ids=str)
 @pytest.mark.parametrize("outside", [lambda f: f, jax.checkpoint], ids=["plain", "checkpoint"])
 def test_branches_of_a_batch(which, outside):
-    """A cond over a batch computes all branches and chooses: the arrays of those that nobody took are read by nobody."""
+    """A cond over a batch computes all branches and chooses: nobody reads arrays of those that nobody took."""
     wide = lambda p, x: jnp.cos(x @ p["in"]) @ p["out"]
 
     def program(layer):
