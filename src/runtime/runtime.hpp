@@ -276,6 +276,7 @@ private:
     void abandon_block(activation &a);
     status after_failed_copy(copy_direction direction, ticket_set &behind);
     status stage(index i, const offload_request &request);
+    bool grow_staging(uint64_t footprint_bytes);
 
     // runtime_thread.cpp
     status offload_by_thread(index i);
@@ -502,7 +503,7 @@ private:
     bool clock_of(stream_id &stream);
     void end_span();
     void retire_staging();
-    void retake_staging(uint64_t size_bytes);
+    status retake_staging(uint64_t size_bytes);
     void prove_plan();
     void compare_with_plan();
     void forget_plan();
@@ -555,6 +556,7 @@ private:
     std::vector<placement> decided_;      // by node, at the name's first offload; by_policy: not yet
     bool integrated_ = false;             // device memory is host memory: copying cannot pay
     bool threads_copy_ = false;           // the calling thread may copy by itself
+    bool staged_seen_ = false;            // there are saves that cannot stay where they are
 
     timelines lines_;
     std::unique_ptr<lanes> lanes_;

@@ -352,6 +352,7 @@ bool runtime::start_copy(index i, offload_outcome &outcome) {
     if (a.by_thread) {
         by_name_[a.name].offloaded_bytes += a.size_bytes;
         a.state = activation_state::offloaded;
+        note_storage_given_up(i);
         return true;
     }
     const uint64_t footprint = staging::slot_footprint_bytes(a.size_bytes, a.data);
@@ -519,6 +520,19 @@ status runtime::after_failed_copy(copy_direction direction, ticket_set &behind) 
     return {};
 }
 
+// For one that is larger than all of staging, which was taken for what there was then: otherwise it could not be
+// offloaded and, being of this form, not be kept either. Blocks until copies are over.
+bool runtime::grow_staging(uint64_t footprint_bytes) {
+    const uint64_t before = staging_->held_bytes();
+    if (options_.staging_bytes != 0 || !staging_->block_taken() || footprint_bytes <= before || any_open_capture()) {
+        return false;
+    }
+    if (!retake_staging(2 * footprint_bytes).ok()) {  // so much, that one can come while one leaves
+        remember(retake_staging(before));
+    }
+    return staging_->held_bytes() >= footprint_bytes;
+}
+
 // Staged form: the bytes go to a slot on the producer's stream, so that the caller's memory is free behind it.
 status runtime::stage(index i, const offload_request &r) {
     activation &a = activations_[i];
@@ -526,8 +540,12 @@ status runtime::stage(index i, const offload_request &r) {
         return {};
     }
     a.source_held = false;  // the caller's memory is not what it lives in
+    staged_seen_ = true;
     bool room = false;
     EBB_TRY(make_slot(a, room, true));
+    if (!room && grow_staging(staging::slot_footprint_bytes(a.size_bytes, a.data))) {
+        EBB_TRY(make_slot(a, room, true));
+    }
     if (!room) {
         return no_slot(a);
     }

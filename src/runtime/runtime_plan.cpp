@@ -176,7 +176,7 @@ void runtime::follow(std::vector<tensor_placement> placement, uint64_t staging_b
     planned_staging_bytes_ = staging_bytes;
     record_.place(planned_);
     record_.derive();
-    retake_staging(staging_bytes);
+    remember(retake_staging(staging_bytes));
     forecast();
     steps_since_plan_ = 0;
     trial_steps_ = 0;
@@ -215,13 +215,13 @@ void runtime::end_span() {
 }
 
 // Copies and slots of the steps before are gone, and nobody has a claim on one, or it stays as it is.
-void runtime::retake_staging(uint64_t size_bytes) {
+status runtime::retake_staging(uint64_t size_bytes) {
     if (options_.lent_allocator || options_.staging_memory != nullptr || staging_->used_bytes() != 0) {
-        return;
+        return {};
     }
     retire_staging();
     staging_->set_cap(size_bytes);
-    remember(staging_->retake_block(size_bytes));
+    return staging_->retake_block(size_bytes);
 }
 
 // What waited longer than was predicted was too late. Its link delivers less than it did, and that is what the next

@@ -144,7 +144,8 @@ void runtime::learn_budget() {
 }
 
 // Staging is taken once. Given, or half of the budget: as much for sources on their way out as for reloads on
-// their way in; the planner will choose better. Where everything fits there is nothing to stage.
+// their way in; the planner will choose better. Where everything fits there is nothing to stage, but for saves of the
+// staged form: they all go through it, whether they would fit or not.
 void runtime::take_staging() {
     if (options_.lent_allocator || staging_->block_taken() || record_.largest_movable_bytes() == 0) {
         return;
@@ -153,7 +154,7 @@ void runtime::take_staging() {
         std::max(record_.largest_movable_bytes(), options_.max_activation_bytes) + 2 * staging::k_alignment;
     uint64_t wanted = options_.staging_bytes;
     if (wanted == 0) {
-        const bool all_fits = record_.peak_saved_bytes() + one_slot <= budget_bytes();
+        const bool all_fits = !staged_seen_ && record_.peak_saved_bytes() + one_slot <= budget_bytes();
         wanted = all_fits ? one_slot : std::max(one_slot, budget_bytes() / 2);
         wanted = std::min(wanted, record_.peak_saved_bytes() + one_slot);
     }

@@ -242,6 +242,33 @@ TEST_F(cuda_handlers, another_run_ends_what_had_its_last_reload) {
     synchronize();
 }
 
+TEST_F(cuda_handlers, a_later_program_may_have_larger_arrays) {
+    configure({}, ~std::uint64_t{0});  // staging as large as the first steps ask for
+    for (std::int64_t run = 1; run <= 8; ++run) {
+        const std::int64_t rows = run <= 4 ? 1 : k_rows;
+        fill(first_, static_cast<std::uint64_t>(run));
+        ASSERT_EQ(said(call(run)
+                           .argument(first_, {rows, k_width})
+                           .argument(second_, {rows, k_width})
+                           .result(handle_, {2}, fake_call::k_u32)
+                           .make([&](auto *frame) { return handle_offload(frame, *mover_); })),
+                  "")
+            << run;
+        fill(first_, 777);
+        ASSERT_EQ(said(call(run)
+                           .argument(handle_, {2}, fake_call::k_u32)
+                           .result(back_first_, {rows, k_width})
+                           .result(back_second_, {rows, k_width})
+                           .make([&](auto *frame) { return handle_reload(frame, *mover_); })),
+                  "");
+        if (rows == k_rows) {
+            compare(back_first_, static_cast<std::uint64_t>(run));
+        }
+    }
+    synchronize();
+    EXPECT_EQ(*wrong_, 0U);
+}
+
 TEST_F(cuda_handlers, what_is_gone_is_told_by_name) {
     ASSERT_EQ(offload(1), "");
     all_groups().release_all("the test ended it");

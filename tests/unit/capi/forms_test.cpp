@@ -75,6 +75,63 @@ TEST_F(staged, a_larger_one_than_any_slot_is_refused_as_no_slot) {
     EXPECT_EQ(stats().live_activations, 0U);
 }
 
+// What the first step knew does not bind later programs: nothing of this form could be kept where it lies.
+TEST_F(staged, a_larger_one_than_those_of_the_first_step_makes_staging_grow) {
+    close();
+    options_.staging_bytes = options_.max_activation_bytes = 0;
+    open();
+    std::vector<std::byte> back(32 * k_size);
+    const auto step = [&](uint64_t size_bytes, int count) {
+        EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+        std::vector<std::pair<ebb_activation, buffer *>> all;
+        for (int i = 0; i < count; ++i) {
+            buffer &b = make_buffer(size_bytes);
+            const ebb_offload_args args = staged_args_for(b);
+            EBB_ASSERT_OK(try_staged(args));
+            all.emplace_back(info_.activation, &b);
+        }
+        for (const auto &[a, b] : all) {
+            EBB_ASSERT_OK(ebb_reload_into(runtime_, a, back.data(), size_bytes, compute_));
+            expect_bytes(back.data(), *b);
+            EBB_ASSERT_OK(ebb_release(runtime_, a));
+        }
+    };
+    step(k_size, 3);
+    step(k_size, 3);
+    step(4 * k_size, 3);
+    step(32 * k_size, 3);
+    step(k_size, 3);
+    EXPECT_GE(stats().staging_bytes, 32 * k_size);
+    // Not while somebody reads what lies there, and not beyond what was given.
+    const ebb_reload_info claimed = reload(offload(make_buffer()));
+    buffer &larger = make_buffer(256 * k_size);
+    const ebb_offload_args args = staged_args_for(larger);
+    EBB_EXPECT_STATUS(try_staged(args), EBB_NO_SLOT);
+    EBB_EXPECT_OK(ebb_return(runtime_, claimed.claim, compute_));
+    EBB_EXPECT_OK(try_staged(args));
+}
+
+// What does not fit on the device any more leaves what there was.
+TEST_F(staged, where_the_device_has_no_more_it_stays_as_it_was) {
+    close();
+    options_.staging_bytes = options_.max_activation_bytes = 0;
+    host_options_.capacity_bytes = 2ULL << 20U;
+    open();
+    buffer &small = make_buffer();
+    const ebb_offload_args args = staged_args_for(small);
+    for (int step = 0; step < 3; ++step) {
+        EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+        EBB_ASSERT_OK(try_staged(args));
+        EBB_ASSERT_OK(ebb_release(runtime_, info_.activation));
+    }
+    std::vector<std::byte> elsewhere(4ULL << 20U);
+    ebb_offload_args large = args;
+    large.data = elsewhere.data();
+    large.size_bytes = elsewhere.size();
+    EBB_EXPECT_STATUS(try_staged(large), EBB_NO_SLOT);
+    EBB_EXPECT_OK(try_staged(args));
+}
+
 TEST_F(staged, it_waits_for_all_producers) {
     buffer &b = make_buffer();
     std::memset(b.data, 0, k_size);

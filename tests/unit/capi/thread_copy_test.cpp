@@ -180,6 +180,7 @@ TEST_F(thread_copies, are_counted_and_timed) {
     EXPECT_EQ(all.offloaded_count, 3U);
     EXPECT_EQ(all.reloads_on_demand, 3U);
     EXPECT_EQ(all.d2h_bytes, 3 * k_size);
+    EXPECT_EQ(all.given_up_bytes, 3 * k_size);
     EXPECT_GT(all.exposed_ns, 0U);
     EXPECT_EQ(all.hidden_ns, 0U);
 }
