@@ -33,9 +33,9 @@ public:
                 uint64_t size_bytes) override {
         return inner_.copy(stream, direction, destination, source, size_bytes);
     }
-    status copy_by_thread(copy_direction direction, void *destination, const void *source,
-                          uint64_t size_bytes) override {
-        return inner_.copy_by_thread(direction, destination, source, size_bytes);
+    status copy_by_thread(copy_direction direction, void *destination, const void *source, uint64_t size_bytes,
+                          uint64_t *time_ns) override {
+        return inner_.copy_by_thread(direction, destination, source, size_bytes, time_ns);
     }
     status checksum(stream_id stream, const void *data, uint64_t size_bytes, uint64_t *accumulator) override {
         return inner_.checksum(stream, data, size_bytes, accumulator);

@@ -112,10 +112,10 @@ public:
         }
         return {};
     }
-    // Copies before it returns, behind copies of other threads and streams that are under way: where device memory is
-    // the CPU's.
+    // Copies before it returns, and adds what it took to *time_ns where that is not null; behind copies of other
+    // threads and streams that are under way: where device memory is the CPU's.
     virtual status copy_by_thread(copy_direction /*direction*/, void * /*destination*/, const void * /*source*/,
-                                  uint64_t /*size_bytes*/) {
+                                  uint64_t /*size_bytes*/, uint64_t * /*time_ns*/) {
         return {code::unsupported, "copy_by_thread: threads do not copy on this device"};
     }
     // *accumulator = checksum_bytes(*accumulator, data, size) when the stream gets there; data may be device or

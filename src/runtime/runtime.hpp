@@ -256,6 +256,7 @@ private:
     void trace_recompute(index i, const offload_request &request);
     void untake(index i) noexcept;
     status mark_producers(activation &a, const offload_request &request);
+    void make_counters(name_table::node name);
     void place(index i, const offload_request &request, offload_outcome &outcome);
     decision decide(const offload_request &request, index i);
     void keep(activation &a, keep_reason reason);
@@ -283,7 +284,7 @@ private:
     result<bool> waits_are_over();
     status reload_by_thread(activation &body, const activation &view, std::byte *data);
     status copy_by_thread(copy_direction direction, const activation &body, const activation &view, std::byte *data);
-    void note_thread_copy(name_table::node name, int64_t time_ns);
+    void note_thread_copy(name_table::node name, uint64_t time_ns);
 
     // runtime_reload.cpp
     void ask_to_recompute(index i, bool claimed);

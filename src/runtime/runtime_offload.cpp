@@ -136,12 +136,16 @@ void runtime::reset(activation &a, const offload_request &r) {
     a.storage_version = r.storage_version;
 }
 
-void runtime::place(index i, const offload_request &r, offload_outcome &outcome) {
-    activation &a = activations_[i];
-    if (by_name_.size() <= a.name) {
+void runtime::make_counters(name_table::node name) {
+    if (by_name_.size() <= name) {
         by_name_.resize(names_.size());
         decided_.resize(names_.size(), placement::by_policy);
     }
+}
+
+void runtime::place(index i, const offload_request &r, offload_outcome &outcome) {
+    activation &a = activations_[i];
+    make_counters(a.name);
     largest_seen_bytes_ = std::max(largest_seen_bytes_, a.size_bytes);
     decision d = decide(r, i);
     const bool movable = d.where == placement::offload;

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "runtime/runtime.hpp"
 
@@ -27,6 +26,7 @@ status runtime::offload_by_thread(index i) {
     if (a.size_bytes == 0) {
         return {};
     }
+    make_counters(a.name);
     a.source_held = false;
     const std::optional<pinned_arena::block_id> block = allocate_block(a.size_bytes);
     if (!block.has_value()) {
@@ -80,8 +80,7 @@ status runtime::reload_by_thread(activation &body, const activation &view, std::
 // Between `data` and the part of the body's block that is the view's.
 status runtime::copy_by_thread(copy_direction direction, const activation &body, const activation &view,
                                std::byte *data) {
-    using clock = std::chrono::steady_clock;
-    const clock::time_point begin = sampling_ ? clock::now() : clock::time_point();
+    uint64_t time_ns = 0;
     const uint64_t first = view.view_offset_bytes;
     const uint64_t end = first + view.size_bytes;
     uint64_t at = 0;
@@ -93,26 +92,26 @@ status runtime::copy_by_thread(copy_direction direction, const activation &body,
             std::byte *const own = e.data + (from - at);
             std::byte *const callers = data + (from - first);
             const bool out = direction == copy_direction::d2h;
-            copied = device_.copy_by_thread(direction, out ? own : callers, out ? callers : own, to - from);
+            copied = device_.copy_by_thread(direction, out ? own : callers, out ? callers : own, to - from,
+                                            sampling_ ? &time_ns : nullptr);
         }
         at += e.size_bytes;
     });
     EBB_TRY(std::move(copied));
     lanes_->count(direction, view.size_bytes);
     if (sampling_) {
-        note_thread_copy(view.name, std::chrono::nanoseconds(clock::now() - begin).count());
+        note_thread_copy(view.name, time_ns);
     }
     return {};
 }
 
 // All of it is exposed.
-void runtime::note_thread_copy(name_table::node name, int64_t time_ns) {
-    const auto time = static_cast<uint64_t>(time_ns);
+void runtime::note_thread_copy(name_table::node name, uint64_t time_ns) {
     name_counters &n = by_name_[name];
-    n.transfer_ns += time;
-    n.exposed_ns += time;
-    transfer_ns_ += time;
-    counters_.exposed_ns += time;
+    n.transfer_ns += time_ns;
+    n.exposed_ns += time_ns;
+    transfer_ns_ += time_ns;
+    counters_.exposed_ns += time_ns;
 }
 
 }  // namespace ebb

@@ -131,15 +131,16 @@ TEST_P(copy_contract, a_thread_copies_by_itself_where_device_memory_is_the_cpus)
     unsigned char *there = new_device_memory(k_bytes);
     unsigned char *back = new_filled(k_bytes, 9);
     if (!dev().info().threads_copy) {
-        refused(dev().copy_by_thread(copy_direction::h2d, there, source, k_bytes), code::unsupported);
+        refused(dev().copy_by_thread(copy_direction::h2d, there, source, k_bytes, nullptr), code::unsupported);
         return;
     }
-    ok(dev().copy_by_thread(copy_direction::h2d, there, source, k_bytes));
-    ok(dev().copy_by_thread(copy_direction::d2h, back, there, k_bytes));
+    uint64_t time_ns = 0;
+    ok(dev().copy_by_thread(copy_direction::h2d, there, source, k_bytes, nullptr));
+    ok(dev().copy_by_thread(copy_direction::d2h, back, there, k_bytes, &time_ns));
     EXPECT_TRUE(same(back, source, k_bytes));
-    ok(dev().copy_by_thread(copy_direction::d2h, nullptr, nullptr, 0));
+    ok(dev().copy_by_thread(copy_direction::d2h, nullptr, nullptr, 0, nullptr));
     if (checks_arguments()) {
-        refused(dev().copy_by_thread(copy_direction::d2h, nullptr, there, 1), code::invalid_argument);
+        refused(dev().copy_by_thread(copy_direction::d2h, nullptr, there, 1, nullptr), code::invalid_argument);
     }
 }
 

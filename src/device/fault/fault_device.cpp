@@ -343,9 +343,9 @@ status fault_device::copy(stream_id stream, copy_direction direction, void *dest
 
 // Stands at no gate.
 status fault_device::copy_by_thread(copy_direction direction, void *destination, const void *source,
-                                    uint64_t size_bytes) {
+                                    uint64_t size_bytes, uint64_t *time_ns) {
     EBB_TRY(admit(call_kind::copy));
-    EBB_TRY(inner().copy_by_thread(direction, destination, source, size_bytes));
+    EBB_TRY(inner().copy_by_thread(direction, destination, source, size_bytes, time_ns));
     if (const std::optional<uint64_t> offset = damaged_offset(direction); offset.has_value() && size_bytes != 0) {
         static_cast<unsigned char *>(destination)[std::min(*offset, size_bytes - 1)] ^= 1U;
     }

@@ -77,8 +77,8 @@ public:
     result<uint64_t> elapsed_ns(event_id start, event_id end) override;
     status copy(stream_id stream, copy_direction direction, void *destination, const void *source,
                 uint64_t size_bytes) override;
-    status copy_by_thread(copy_direction direction, void *destination, const void *source,
-                          uint64_t size_bytes) override;
+    status copy_by_thread(copy_direction direction, void *destination, const void *source, uint64_t size_bytes,
+                          uint64_t *time_ns) override;
     status checksum(stream_id stream, const void *data, uint64_t size_bytes, uint64_t *accumulator) override;
 
 private:

@@ -75,8 +75,8 @@ public:
 
     status copy(stream_id stream, copy_direction direction, void *destination, const void *source,
                 uint64_t size_bytes) override;
-    status copy_by_thread(copy_direction direction, void *destination, const void *source,
-                          uint64_t size_bytes) override;
+    status copy_by_thread(copy_direction direction, void *destination, const void *source, uint64_t size_bytes,
+                          uint64_t *time_ns) override;
     status checksum(stream_id stream, const void *data, uint64_t size_bytes, uint64_t *accumulator) override;
 
     // For callers that compute on our streams. The function runs on the stream's thread; it may enqueue, and must not

@@ -231,8 +231,8 @@ status trace_device::copy(stream_id stream, copy_direction direction, void *dest
 }
 
 status trace_device::copy_by_thread(copy_direction direction, void *destination, const void *source,
-                                    uint64_t size_bytes) {
-    status copied = inner().copy_by_thread(direction, destination, source, size_bytes);
+                                    uint64_t size_bytes, uint64_t *time_ns) {
+    status copied = inner().copy_by_thread(direction, destination, source, size_bytes, time_ns);
     note_copy(k_calling_thread, direction, destination, source, size_bytes, copied.code());
     return copied;
 }

@@ -185,6 +185,22 @@ TEST_F(thread_copies, are_counted_and_timed) {
     EXPECT_EQ(all.hidden_ns, 0U);
 }
 
+TEST_F(thread_copies, have_new_names_in_timed_steps) {
+    options_.sample_every = 1;
+    open();
+    buffer &b = make_buffer(64);
+    for (int step = 0; step < 3; ++step) {
+        EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
+        for (int i = 0; i < 1000; ++i) {
+            const std::string name = std::to_string(step) + "." + std::to_string(i);
+            const ebb_offload_args args = args_for_thread(b, name.c_str());
+            EBB_ASSERT_OK(ebb_offload_staged(runtime_, &args, &info_));
+            EBB_ASSERT_OK(ebb_release(runtime_, info_.activation));
+        }
+    }
+    EXPECT_EQ(stats().offloaded_count, 3000U);
+}
+
 TEST_F(thread_copies, of_many_threads_at_once) {
     open();
     std::vector<std::future<bool>> all;
