@@ -215,13 +215,18 @@ status host_device::copy(stream_id stream, copy_direction direction, void *desti
 
 status host_device::copy_by_thread(copy_direction direction, void *destination, const void *source, uint64_t size_bytes,
                                    uint64_t *time_ns) {
-    using clock = std::chrono::steady_clock;
     EBB_TRY(check_copy_arguments(destination, source, size_bytes));
-    const clock::time_point begin = time_ns == nullptr ? clock::time_point() : clock::now();
-    engines_.copy(direction, destination, source, size_bytes);
-    if (time_ns != nullptr) {
-        *time_ns += static_cast<uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
+    if (size_bytes == 0) {
+        return {};
     }
+    if (time_ns == nullptr) {
+        engines_.copy(direction, destination, source, size_bytes);
+        return {};
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    engines_.copy(direction, destination, source, size_bytes);
+    const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - begin;
+    *time_ns += static_cast<uint64_t>(took.count());
     return {};
 }
 
