@@ -112,12 +112,12 @@ def _array(shape, dtype, *like, weak_type=False):
     varies = frozenset().union(*(_varying(aval) for aval in like))
     if not varies:
         return jax.core.ShapedArray(shape, dtype, weak_type=weak_type)
+    mesh = next(aval.sharding.mesh for aval in like if _varying(aval))
+    kind = {"vma": varies}
     if hasattr(jax.sharding, "ManualAxisType"):  # from JAX 0.11 on
-        mesh = next(aval.sharding.mesh for aval in like if _varying(aval))
-        sharding = NamedSharding(mesh, PartitionSpec(*(None for _ in shape)))
-        kind = jax.sharding.ManualAxisType(varying=varies)
-        return jax.core.ShapedArray(shape, dtype, weak_type, sharding=sharding, manual_axis_type=kind)
-    return jax.core.ShapedArray(shape, dtype, weak_type, vma=varies)
+        kind = {"manual_axis_type": jax.sharding.ManualAxisType(varying=varies)}
+    sharding = NamedSharding(mesh, PartitionSpec(*(None for _ in shape)))
+    return jax.core.ShapedArray(shape, dtype, weak_type, sharding=sharding, **kind)
 
 
 def _varying(aval) -> frozenset:

@@ -41,6 +41,12 @@ def collectives(program, args):
     return {name: len(re.findall(rf" {name}(?:-start)?\(", text)) for name in COLLECTIVES}
 
 
+def varying(value, axis):
+    if hasattr(jax.lax, "pcast"):
+        return jax.lax.pcast(value, axis, to="varying")
+    return jax.lax.pvary(value, axis)  # before JAX 0.9
+
+
 def check(of_layer, args, model=MODEL, names=None):
     names = names or model.names
     plain = of_layer(checkpointed(model.layer, names))
@@ -209,7 +215,7 @@ def test_shard_map(stack, check_vma, inside):
 
         def gradients(params, x):
             if check_vma:
-                params = jax.tree.map(lambda p: jax.lax.pcast(p, "data", to="varying"), params)
+                params = jax.tree.map(lambda p: varying(p, "data"), params)
             value, (of_params, of_x) = jax.value_and_grad(loss, argnums=(0, 1))(params, x)
             return jax.lax.psum(value, "data"), (jax.lax.psum(of_params, "data"), of_x)
 
