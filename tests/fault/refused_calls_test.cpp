@@ -27,9 +27,7 @@ TEST_P(refused_calls, the_nth_for_every_n) {
     const auto kind = static_cast<call_kind>(std::get<0>(parameter()));
     const runtime_options core = option_sets()[std::get<1>(parameter())].core;
     const bool for_good = std::get<2>(parameter());
-    uint64_t nth = 1;
-    for (; nth < k_most_calls; ++nth) {
-        SCOPED_TRACE("call " + std::to_string(nth) + (for_good ? " and all that follow" : ""));
+    const auto refused = [&](uint64_t nth) {
         const stubborn_run run(core, for_good, [&](rig_device &dev) {
             dev.fault().refuse(kind, nth, for_good ? fault_device::k_for_good : 1);
         });
@@ -37,7 +35,17 @@ TEST_P(refused_calls, the_nth_for_every_n) {
         if (!for_good || kind == call_kind::map_host) {
             EXPECT_EQ(run.lost(), 0);
         }
-        if (!run.any_refused() || HasFailure()) {
+        return run.any_refused();
+    };
+    uint64_t nth = 1;
+    for (; nth < k_most_calls; ++nth) {
+        SCOPED_TRACE("call " + std::to_string(nth) + (for_good ? " and all that follow" : ""));
+        bool any = refused(nth);
+        // A run in which all copies are over in time waits for no event.
+        for (int again = 0; kind == call_kind::synchronize_event && nth == 1 && !any && again < 20; ++again) {
+            any = refused(nth);
+        }
+        if (!any || HasFailure()) {
             break;
         }
     }
