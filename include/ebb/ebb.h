@@ -30,9 +30,9 @@
  * - EBB_STREAM_PER_THREAD is the stream of the thread that calls: it is for runtimes that one thread alone calls, and refused from
  *   another.
  * - EBB_STREAM_CALLING_THREAD is for callers that compute on the thread itself. As producer: the bytes are there. As
- *   consumer: call ebb_wait before reading (or ebb_offload_staged). As home: sources are given up by the same counts, their deleters run
- *   once the copy is done, in a later call on any thread or in ebb_wait_room, which blocks for it. As last
- *   stream of a return: the last use is over.
+ *   consumer: call ebb_wait before reading, but for what a thread offloaded by ebb_offload_staged. As home: sources are
+ *   given up by the same counts, their deleters run once the copy is done, in a later call on any thread or in
+ *   ebb_wait_room, which blocks for it. As last stream of a return: the last use is over.
  * - No call waits for the device except ebb_runtime_create, ebb_runtime_close, ebb_host_stream_destroy, the functions named
  *   wait or synchronize, and the ebb_step that ends the first recorded step, where staging is taken. While sizes grow, a
  *   call may take the time of an allocation: an offload where it needs more pinned memory than there ever was, a reload

@@ -313,11 +313,16 @@ void groups::not_reloaded(group &what, std::int64_t run) {
     set_finished(what, what.lives && what.own_reloads > 0 && what.own_reloads == what.of->reloads);
 }
 
+const groups::ending *groups::ending_of(std::uint64_t handle) const {
+    const auto found =
+        std::find_if(endings_.begin(), endings_.end(), [&](const ending &one) { return one.handle == handle; });
+    return handle == 0 || found == endings_.end() ? nullptr : &*found;
+}
+
 // One more reload came than the traced program has: next time it finds what it asks for.
 void groups::learn_of_loop(std::uint64_t handle) {
-    const auto ended =
-        std::find_if(endings_.begin(), endings_.end(), [&](const ending &one) { return one.handle == handle; });
-    if (handle == 0 || ended == endings_.end() || ended->why != k_called_again) {
+    const ending *const ended = ending_of(handle);
+    if (ended == nullptr || ended->why != k_called_again) {
         return;
     }
     for (const auto &[key, one] : places_) {
@@ -329,9 +334,7 @@ void groups::learn_of_loop(std::uint64_t handle) {
 
 const char *groups::why_gone(std::uint64_t handle) const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto ended =
-        std::find_if(endings_.begin(), endings_.end(), [&](const ending &one) { return one.handle == handle; });
-    if (handle != 0 && ended != endings_.end()) {
+    if (const ending *const ended = ending_of(handle); ended != nullptr) {
         return ended->why;
     }
     const std::uint64_t index = index_of(handle);

@@ -199,6 +199,7 @@ private:
     void reserve_unused();
     void link_newest(group &one);
     group *living(std::uint64_t handle) const;
+    const ending *ending_of(std::uint64_t handle) const;  // null: none that is remembered
     void end(group &one, const char *why, ended_groups &ended);
     void drop(group &one, ended_groups &ended);
     void sweep(const place &home, std::int64_t run, ended_groups &ended);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runtime/runtime.hpp"
+#include "runtime/view_parts.hpp"
 
 namespace ebb {
 
@@ -468,22 +469,10 @@ status runtime::copy_part(activation &body, const activation &view, std::byte *d
     lanes::transfer t = lanes_now().begin(copy_direction::h2d);
     EBB_TRY(t.wait(body.d2h));
     EBB_TRY(t.wait(free_at));
-    status copied;
-    uint64_t at = 0;
-    const uint64_t first = view.view_offset_bytes;
-    const uint64_t end = first + view.size_bytes;
-    arena_->for_each_extent(body.block, [&](const pinned_arena::extent &e) {
-        const uint64_t from = std::max(at, first);
-        const uint64_t to = std::min(at + e.size_bytes, end);
-        if (copied.ok() && from < to) {
-            copied = t.copy(data + (from - first), e.data + (from - at), to - from);
-        }
-        at += e.size_bytes;
-    });
-    if (copied.ok()) {
-        copied = t.flush();
-    }
-    EBB_TRY(std::move(copied));
+    EBB_TRY(for_each_part(
+        *arena_, body.block, view, data,
+        [&](std::byte *own, std::byte *callers, uint64_t size_bytes) { return t.copy(callers, own, size_bytes); }));
+    EBB_TRY(t.flush());
     EBB_TRY(t.finish(arrival));
     EBB_TRY(lines_.add(body.arrivals, arrival));
     ++counters_.reloads_on_demand;

@@ -4,9 +4,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "runtime/runtime.hpp"
+#include "runtime/view_parts.hpp"
 
 namespace ebb {
 
@@ -81,23 +80,12 @@ status runtime::reload_by_thread(activation &body, const activation &view, std::
 status runtime::copy_by_thread(copy_direction direction, const activation &body, const activation &view,
                                std::byte *data) {
     uint64_t time_ns = 0;
-    const uint64_t first = view.view_offset_bytes;
-    const uint64_t end = first + view.size_bytes;
-    uint64_t at = 0;
-    status copied;
-    arena_->for_each_extent(body.block, [&](const pinned_arena::extent &e) {
-        const uint64_t from = std::max(at, first);
-        const uint64_t to = std::min(at + e.size_bytes, end);
-        if (copied.ok() && from < to) {
-            std::byte *const own = e.data + (from - at);
-            std::byte *const callers = data + (from - first);
-            const bool out = direction == copy_direction::d2h;
-            copied = device_.copy_by_thread(direction, out ? own : callers, out ? callers : own, to - from,
-                                            sampling_ ? &time_ns : nullptr);
-        }
-        at += e.size_bytes;
-    });
-    EBB_TRY(std::move(copied));
+    const auto copy = [&](std::byte *own, std::byte *callers, uint64_t size_bytes) {
+        const bool out = direction == copy_direction::d2h;
+        return device_.copy_by_thread(direction, out ? own : callers, out ? callers : own, size_bytes,
+                                      sampling_ ? &time_ns : nullptr);
+    };
+    EBB_TRY(for_each_part(*arena_, body.block, view, data, copy));
     lanes_->count(direction, view.size_bytes);
     if (sampling_) {
         note_thread_copy(view.name, time_ns);

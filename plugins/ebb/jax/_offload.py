@@ -53,8 +53,7 @@ def make_policy(names, policy, floor: int | None) -> Policy:
         given = None if isinstance(names, str) or not isinstance(names, collections.abc.Iterable) else tuple(names)
         if given is None or not all(isinstance(name, str) for name in given):
             raise TypeError(f"ebb.jax.offload: names is a list of names given by checkpoint_name, not {names!r}")
-        names = given
-        return Policy(tuple((name, "offload") for name in names), "remat", floor)
+        return Policy(tuple((name, "offload") for name in given), "remat", floor)
     if policy is None:
         return Policy((), "auto", floor)
     if isinstance(policy, str):
