@@ -64,7 +64,7 @@ protected:
     // Claims from outside, held while graphs are launched, read what they claimed.
     void claim_around_launches(const std::vector<captured_step> &steps) {
         EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
-        ++input_;
+        next_input();
         forward();
         synchronize();
         std::vector<std::pair<ebb_claim, void *>> held(tensors_.size());
@@ -82,7 +82,7 @@ protected:
         for (const captured_step &step : steps) {
             replay_step(step);
         }
-        const uint64_t latest = std::exchange(input_, claimed_input);
+        const uint64_t latest = use_input(claimed_input);
         for (size_t i = 0; i < held.size(); ++i) {
             if (held[i].first != 0 && held[i].second != tensors_[i].source) {  // which launches write
                 consume(held[i].second, tensors_[i]);
@@ -92,8 +92,7 @@ protected:
             }
             EBB_EXPECT_OK(ebb_release(runtime_, saved[i]));
         }
-        synchronize();
-        input_ = latest;
+        static_cast<void>(use_input(latest));
     }
     void replay_step(const captured_step &step) {
         std::vector<const graph_device::graph *> parts;

@@ -87,6 +87,13 @@ protected:
         make_tensors({k_tensor_bytes, 2 * k_tensor_bytes, k_tensor_bytes});
     }
 
+    // Kernels read the input when they run: none may be under way when it changes.
+    uint64_t use_input(uint64_t input) {
+        synchronize();
+        return std::exchange(input_, input);
+    }
+    void next_input() { static_cast<void>(use_input(input_ + 1)); }
+
     void launch(void (*function)(void *), const kernel &k) {
         ASSERT_TRUE(device_->launch(stream_id{compute_}, function, &kernels_.emplace_back(k)).ok());
     }
@@ -172,7 +179,7 @@ protected:
     void eager_steps(int count) {
         for (int step = 0; step < count; ++step) {
             EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
-            ++input_;
+            next_input();
             forward();
             backward();
             synchronize();
@@ -191,7 +198,7 @@ protected:
     void replay(const std::vector<const graph_device::graph *> &graphs, int times = 100) {
         const uint64_t each = consumed_;
         for (int launch = 0; launch < times; ++launch) {
-            ++input_;
+            next_input();
             for (const graph_device::graph *g : graphs) {
                 device_->launch_graph(*g, stream_id{compute_}, random_);
             }

@@ -126,7 +126,7 @@ TEST_F(captures, a_block_serves_several_micro_batches_of_one_capture) {
     EXPECT_EQ(stats().graph_pinned_bytes, 4 * k_tensor_bytes);
     EXPECT_EQ(stats().kept_count, 0U);
     for (int launch = 0; launch < 20; ++launch) {
-        ++input_;
+        next_input();
         device_->launch_graph(step, stream_id{compute_}, random_);
         synchronize();
     }
@@ -138,7 +138,7 @@ TEST_F(captures, what_a_graph_offloads_can_be_reloaded_outside_behind_each_launc
     eager_steps(2);
     const graph_device::graph first = captured([&] { forward(); });
     for (int launch = 0; launch < 20; ++launch) {
-        ++input_;
+        next_input();
         device_->launch_graph(first, stream_id{compute_}, random_);
         backward(false);
         synchronize();
@@ -221,7 +221,7 @@ TEST_F(captures, a_slot_from_outside_that_a_capture_reads_is_its_graphs) {
     for (const int way : {0, 1, 2}) {
         open_with_three();
         eager_steps(2);
-        ++input_;
+        next_input();
         save(tensors_[0]);
         ebb_reload_info outside = zeroed<ebb_reload_info>();
         EBB_ASSERT_OK(ebb_reload(runtime_, tensors_[0].activation, way == 1 ? other_ : compute_, &outside));
@@ -247,10 +247,9 @@ TEST_F(captures, a_slot_from_outside_that_a_capture_reads_is_its_graphs) {
         EBB_EXPECT_OK(ebb_release(runtime_, tensors_[0].activation));
         for (int launch = 0; launch < 5; ++launch) {
             eager_steps(1);
-            const uint64_t latest = std::exchange(input_, read_input);
+            const uint64_t latest = use_input(read_input);
             device_->launch_graph(step, stream_id{compute_}, random_);
-            synchronize();
-            input_ = latest;
+            static_cast<void>(use_input(latest));
         }
         EXPECT_THAT(wrong_, ::testing::IsEmpty()) << way;
         EBB_EXPECT_OK(ebb_graph_release(runtime_, graph_));
@@ -279,7 +278,7 @@ TEST_F(captures, a_reader_whose_stream_is_captured_meanwhile_is_refused) {
     options_.staging_bytes = 16 * k_tensor_bytes;
     open_with_three();
     eager_steps(2);
-    ++input_;
+    next_input();
     forward();
     ebb_reload_info back = zeroed<ebb_reload_info>();
     EBB_ASSERT_OK(ebb_reload(runtime_, tensors_[0].activation, compute_, &back));
@@ -349,7 +348,7 @@ TEST_F(captures, several_streams_of_the_caller_take_part) {
         all_streams(false);
     };
     eager_steps(1);
-    ++input_;
+    next_input();
     body();
     synchronize();
     EXPECT_THAT(wrong_, ::testing::IsEmpty());
@@ -358,7 +357,7 @@ TEST_F(captures, several_streams_of_the_caller_take_part) {
         graphs.push_back(captured(body));
         EXPECT_FALSE(graphs.back().empty());
         for (int launch = 0; launch < 50; ++launch) {
-            ++input_;
+            next_input();
             device_->launch_graph(graphs[static_cast<size_t>(launch) % graphs.size()], stream_id{compute_}, random_);
             synchronize();
         }
@@ -375,7 +374,7 @@ TEST_F(captures, nothing_that_a_graph_offloads_is_prefetched_outside) {
     for (int launch = 0; launch < 3; ++launch) {
         EBB_EXPECT_OK(ebb_collective_begin(runtime_, other_, 0));
         EBB_EXPECT_OK(ebb_collective_end(runtime_, other_));
-        ++input_;
+        next_input();
         device_->launch_graph(first, stream_id{compute_}, random_);
         backward(false);
         synchronize();
@@ -400,7 +399,7 @@ TEST_F(captures, steps_inside_are_not_recorded_and_not_timed) {
     EXPECT_FALSE(steps.empty());
     EXPECT_EQ(record(), before);
     EXPECT_EQ(stats().order_mismatches, 0U);
-    ++input_;
+    next_input();
     device_->launch_graph(steps, stream_id{compute_}, random_);
     synchronize();
     EXPECT_THAT(wrong_, ::testing::IsEmpty());
@@ -419,7 +418,7 @@ TEST_F(captures, a_save_in_a_capture_shares_no_copy_from_outside) {
         EBB_ASSERT_OK(ebb_offload(runtime_, &a, &info_));
         tensors_[0].activation = info_.activation;
     };
-    ++input_;
+    next_input();
     save_stored();
     const ebb_activation outside = info_.activation;
     consumed_ = 0;
@@ -428,7 +427,7 @@ TEST_F(captures, a_save_in_a_capture_shares_no_copy_from_outside) {
         read_back(tensors_[0], true);
     });
     for (int launch = 0; launch < 5; ++launch) {
-        ++input_;
+        next_input();
         device_->launch_graph(step, stream_id{compute_}, random_);
         synchronize();
     }
@@ -553,7 +552,7 @@ TEST_F(captures, what_a_graph_that_is_not_launched_prefetched_is_reloaded_outsid
     eager_steps(3);
     const graph_device::graph forward_part = captured([&] { forward(); });
     const ebb_graph offloads = graph_;
-    ++input_;
+    next_input();
     device_->launch_graph(forward_part, stream_id{compute_}, random_);
     const uint64_t on_demand = stats().reloads_on_demand;
     const graph_device::graph last = captured([&] { read_back(tensors_[2], true); });
@@ -577,7 +576,7 @@ TEST_F(captures, what_a_capture_without_a_join_read_back_is_reloaded_anew) {
     eager_steps(3);
     const graph_device::graph forward_part = captured([&] { forward(); });
     const ebb_graph offloads = graph_;
-    ++input_;
+    next_input();
     device_->launch_graph(forward_part, stream_id{compute_}, random_);
     synchronize();
     device_->begin_capture(stream_id{compute_});
@@ -608,7 +607,7 @@ TEST_F(captures, bytes_of_one_launch_are_not_captured_as_those_of_all) {
     open_with_three();
     eager_steps(2);
     const graph_device::graph first = captured([&] { forward(); });
-    ++input_;
+    next_input();
     device_->launch_graph(first, stream_id{compute_}, random_);
     ebb_reload_info claimed = zeroed<ebb_reload_info>();
     EBB_ASSERT_OK(ebb_reload(runtime_, tensors_[0].activation, compute_, &claimed));
@@ -629,7 +628,7 @@ TEST_F(captures, bytes_of_one_launch_are_not_kept_for_a_reload_behind_the_next) 
     open_with_three();
     for (int step = 0; step < 3; ++step) {
         EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
-        ++input_;
+        next_input();
         forward();
         backward(false);
         backward();
@@ -638,7 +637,7 @@ TEST_F(captures, bytes_of_one_launch_are_not_kept_for_a_reload_behind_the_next) 
     EBB_ASSERT_OK(ebb_step(runtime_, EBB_PHASE_TRAIN));
     const graph_device::graph step = captured([&] { forward(); });
     for (int launch = 0; launch < 5; ++launch) {
-        ++input_;
+        next_input();
         device_->launch_graph(step, stream_id{compute_}, random_);
         backward(false);
         synchronize();
@@ -734,7 +733,7 @@ TEST_F(captures, two_at_once_keep_apart) {
     const graph_device::graph second = device_->end_capture(stream_id{compute_});
     EXPECT_FALSE(first.empty());
     for (int launch = 0; launch < 20; ++launch) {
-        ++input_;
+        next_input();
         device_->launch_graph(second, stream_id{compute_}, random_);
         synchronize();
     }
@@ -829,7 +828,7 @@ TEST_F(captures, a_graph_is_released_while_the_capture_that_reads_its_blocks_goe
     eager_steps(2);
     const graph_device::graph first = captured([&] { forward(); });
     const ebb_graph offloads = graph_;
-    ++input_;
+    next_input();
     device_->launch_graph(first, stream_id{compute_}, random_);
     const graph_device::graph second = captured([&] {
         read_back(tensors_[2], true);
@@ -902,7 +901,7 @@ TEST_F(captures, a_collective_from_outside_that_ends_in_a_capture_lets_the_copie
     eager_steps(2);
     const uint64_t copied = stats().d2h_bytes;
     EBB_EXPECT_OK(ebb_collective_begin(runtime_, compute_, 0));
-    ++input_;
+    next_input();
     forward();
     EXPECT_EQ(stats().d2h_bytes, copied);
     const graph_device::graph end = captured([&] { EBB_EXPECT_OK(ebb_collective_end(runtime_, compute_)); });
