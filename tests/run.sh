@@ -105,7 +105,7 @@ fi
 # headers.
 not_sanitized='consumer|layout|abi|python'
 # Nor the thread sanitizer about what has one thread only, or forks; models of a whole GPU also take more address space than it
-# leaves.
+# leaves. Of the properties captures alone have threads.
 one_thread='consumer|layout|abi|python|unit/cuda|property|published|sim|unit/(cli|model|policy|schedule|observe)'
 
 check_format() {
@@ -124,6 +124,8 @@ check_asan_ubsan() {
 check_tsan() {
     build tsan
     run_tests tsan "$one_thread"
+    ctest --test-dir build/tsan --output-on-failure --no-tests=error --parallel "$jobs" --progress \
+        --tests-regex '^property\..*random_captures'
 }
 # The second compiler makes asan-ubsan, with all its warnings as errors: here only what that leaves out, and each source of
 # libebb by itself.

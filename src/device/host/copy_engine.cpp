@@ -5,6 +5,8 @@
 #include <cstring>
 #include <thread>
 
+#include "device/host/sanitizer_order.hpp"
+
 namespace ebb {
 namespace {
 
@@ -28,16 +30,27 @@ void sleep_until_ns(uint64_t deadline_ns) {
 }  // namespace
 
 void copy_engine::copy(void *destination, const void *source, uint64_t size_bytes) noexcept {
-    const uint32_t ticket = next_ticket_.fetch_add(1, std::memory_order_relaxed);
-    for (uint32_t served = serving_.load(std::memory_order_acquire); served != ticket;
-         served = serving_.load(std::memory_order_acquire)) {
-        serving_.wait(served, std::memory_order_acquire);
-    }
+    await_turn();
     if (bytes_per_second_ == 0) {
         std::memcpy(destination, source, size_bytes);
     } else {
         copy_paced(destination, source, size_bytes);
     }
+    end_turn();
+}
+
+// Copies of streams that share an engine come one after the other, but in no order that anybody may rely on.
+void copy_engine::await_turn() noexcept {
+    const unordered_section section;
+    const uint32_t ticket = next_ticket_.fetch_add(1, std::memory_order_relaxed);
+    for (uint32_t served = serving_.load(std::memory_order_acquire); served != ticket;
+         served = serving_.load(std::memory_order_acquire)) {
+        serving_.wait(served, std::memory_order_acquire);
+    }
+}
+
+void copy_engine::end_turn() noexcept {
+    const unordered_section section;
     // Sequentially consistent for notify_all's look at the waiters, see marker::pass.
     serving_.fetch_add(1, std::memory_order_seq_cst);
     serving_.notify_all();
@@ -50,7 +63,7 @@ uint64_t copy_engine::link_ns(uint64_t size_bytes) const noexcept {
 }
 
 void copy_engine::copy_paced(void *destination, const void *source, uint64_t size_bytes) noexcept {
-    const uint64_t start_ns = std::max(free_at_ns_, now_ns() - k_grace_ns);
+    const uint64_t start_ns = std::max(free_at_ns_.load(std::memory_order_relaxed), now_ns() - k_grace_ns);
     for (uint64_t copied = 0; copied < size_bytes;) {
         const uint64_t piece = std::min(k_piece_bytes, size_bytes - copied);
         std::memcpy(static_cast<char *>(destination) + copied, static_cast<const char *>(source) + copied, piece);
@@ -60,9 +73,10 @@ void copy_engine::copy_paced(void *destination, const void *source, uint64_t siz
             sleep_until_ns(due_ns);
         }
     }
-    free_at_ns_ = start_ns + link_ns(size_bytes);
-    if (free_at_ns_ > now_ns()) {
-        sleep_until_ns(free_at_ns_);
+    const uint64_t end_ns = start_ns + link_ns(size_bytes);
+    free_at_ns_.store(end_ns, std::memory_order_relaxed);
+    if (end_ns > now_ns()) {
+        sleep_until_ns(end_ns);
     }
 }
 

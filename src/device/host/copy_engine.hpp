@@ -15,13 +15,15 @@ public:
     void copy(void *destination, const void *source, uint64_t size_bytes) noexcept;
 
 private:
+    void await_turn() noexcept;
+    void end_turn() noexcept;
     void copy_paced(void *destination, const void *source, uint64_t size_bytes) noexcept;
     [[nodiscard]] uint64_t link_ns(uint64_t size_bytes) const noexcept;
 
     const uint64_t bytes_per_second_;
     std::atomic<uint32_t> next_ticket_{0};
     std::atomic<uint32_t> serving_{0};
-    uint64_t free_at_ns_ = 0;  // when the link is through with the copies so far; owned by whoever is served
+    std::atomic<uint64_t> free_at_ns_{0};  // when the link is through with the copies so far; set by whoever is served
 };
 
 }  // namespace ebb

@@ -66,6 +66,7 @@ void host_stream::finish() {
 }
 
 bool host_stream::is_open(stream_id number) const {
+    const unordered_section section;
     const std::lock_guard lock(mutex_);
     return open_ && number_ == number;
 }
@@ -79,12 +80,14 @@ status no_such_stream(stream_id number) {
 status host_stream::enqueue(stream_id number, const operation &added) {
     bool wake = false;
     {
+        const unordered_section section;
         const std::lock_guard lock(mutex_);
         if (!open_ || number_ != number) {
             return no_such_stream(number);
         }
         ring_.push(added);
         ++enqueued_;
+        order_.enqueue();
         wake = asleep_;
         asleep_ = false;
     }
@@ -95,6 +98,7 @@ status host_stream::enqueue(stream_id number, const operation &added) {
 }
 
 status host_stream::synchronize(stream_id number) {
+    const unordered_section section;
     std::unique_lock lock(mutex_);
     if (!open_ || number_ != number) {
         return no_such_stream(number);
@@ -107,17 +111,24 @@ status host_stream::synchronize(stream_id number) {
     ++synchronizing_;
     done_.wait(lock, [&] { return completed_ >= until; });
     --synchronizing_;
+    order_.waited();
     return {};
 }
 
 uint64_t host_stream::enqueued() const {
+    const unordered_section section;
     const std::lock_guard lock(mutex_);
     return enqueued_;
 }
 
 bool host_stream::reached(uint64_t count) const {
+    const unordered_section section;
     const std::lock_guard lock(mutex_);
-    return completed_ >= count;
+    if (completed_ < count) {
+        return false;
+    }
+    order_.waited();
+    return true;
 }
 
 void host_stream::run() {
@@ -129,6 +140,8 @@ void host_stream::run() {
 
 // Also books the operation before as done, so that each costs one lock.
 bool host_stream::take(operation &next) {
+    order_.done();
+    const unordered_section section;
     std::unique_lock lock(mutex_);
     if (busy_) {
         busy_ = false;
@@ -146,6 +159,7 @@ bool host_stream::take(operation &next) {
     }
     asleep_ = false;
     next = ring_.pop();
+    order_.take();
     busy_ = true;
     return true;
 }

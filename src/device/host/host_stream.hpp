@@ -12,6 +12,7 @@
 #include "device/host/copy_engine.hpp"
 #include "device/host/marker.hpp"
 #include "device/host/operation.hpp"
+#include "device/host/sanitizer_order.hpp"
 
 namespace ebb {
 
@@ -60,6 +61,7 @@ private:
     std::condition_variable work_;  // the thread waits here for operations
     std::condition_variable done_;  // synchronize waits here
     operation_ring ring_;
+    sanitizer_order order_;
     stream_id number_{0};
     uint64_t enqueued_ = 0;
     uint64_t completed_ = 0;

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "base/check.hpp"
+#include "device/host/sanitizer_order.hpp"
 
 namespace ebb {
 
@@ -24,6 +25,7 @@ void marker::wait() const noexcept {
 }
 
 marker *marker_pool::take(event_kind kind, uint32_t holders) {
+    const unordered_section section;
     const std::lock_guard lock(mutex_);
     if (free_ == nullptr) {
         free_ = &markers_.emplace_back();
@@ -38,6 +40,7 @@ marker *marker_pool::take(event_kind kind, uint32_t holders) {
 }
 
 void marker_pool::release(marker *held) noexcept {
+    const unordered_section section;
     const uint32_t before = held->holders_.fetch_sub(1, std::memory_order_acq_rel);
     EBB_CHECK(before > 0);
     if (before == 1) {
