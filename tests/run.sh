@@ -106,7 +106,7 @@ fi
 not_sanitized='consumer|layout|abi|python'
 # Nor the thread sanitizer about what has one thread only, or forks; models of a whole GPU also take more address space than it
 # leaves. Of the properties captures alone have threads.
-one_thread='consumer|layout|abi|python|unit/cuda|property|published|sim|unit/(cli|model|policy|schedule|observe)'
+one_thread='consumer|layout|abi|python|unit/cuda|property|published|sim|unit/(model|policy|schedule|observe)|(step|examples)_math'
 
 check_format() {
     # The C header is laid out by hand: its comments stand beside what they explain. What is bundled is not ours.
