@@ -31,7 +31,7 @@ enum {
 
 static struct {
     PyObject *grad_fn, *version, *detach, *untyped_storage, *cdata, *weak_ref, *free_weak_ref, *expired, *is_conj,
-        *is_neg;
+        *is_neg, *may_write;
 } g_names;
 
 /* ------------------------------------------------------------------------------------------------------ types -- */
@@ -88,12 +88,14 @@ typedef struct {
     struct known_storage *storages; /* open addressing, a power of two */
     size_t storage_capacity, storage_count;
     uint64_t last_storage_id;
+    uint64_t pass_count; /* of forward passes */
     uint64_t passed_count, moved_count, moved_bytes, changed_count;
 } Hooks;
 
 /* A source that Ebb holds until it is given up. */
 struct held_source {
     PyObject *tensor;
+    PyObject *storage; /* of a tensor that may be given another one meanwhile; else null */
     uint64_t version;
     struct packed *packed; /* null when that is gone */
 };
@@ -206,8 +208,9 @@ static bool grow_storages(Hooks *h) {
     return true;
 }
 
-/* One user more of the tensor's storage; 0 with an exception when that cannot be had. */
-static uintptr_t use_storage(Hooks *h, PyObject *tensor, uint64_t *id) {
+/* One user more of the tensor's storage, which `held` then holds, if it is not null; 0 with an exception when that
+ * cannot be had. */
+static uintptr_t use_storage(Hooks *h, PyObject *tensor, uint64_t *id, PyObject **held) {
     PyObject *storage = PyObject_CallMethodNoArgs(tensor, g_names.untyped_storage);
     if (storage == NULL) {
         return 0;
@@ -226,6 +229,9 @@ static uintptr_t use_storage(Hooks *h, PyObject *tensor, uint64_t *id) {
     ++known->users;
     ++known->sources;
     *id = known->id;
+    if (held != NULL) {
+        *held = Py_NewRef(storage);
+    }
     Py_DECREF(storage);
     return address;
 failed:
@@ -322,7 +328,16 @@ static bool release(Packed *p) {
     return status == EBB_OK;
 }
 
+static void free_source(struct held_source *source) {
+    Py_XDECREF(source->tensor);
+    Py_XDECREF(source->storage);
+    PyMem_Free(source);
+}
+
+/* Perhaps while an exception is on its way, which is nobody's here. */
 static void packed_dealloc(Packed *p) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
     const bool with_source = p->source != NULL;
     if (with_source) {
         p->source->packed = NULL;
@@ -339,6 +354,7 @@ static void packed_dealloc(Packed *p) {
     Py_XDECREF(p->frame);
     Py_DECREF(p->hooks);
     PyObject_Free(p);
+    PyErr_Restore(type, value, trace);
 }
 
 static PyMemberDef g_packed_members[] = {
@@ -380,8 +396,7 @@ static void give_up_source(void *context) {
         }
         source->packed->source = NULL;
     }
-    Py_DECREF(source->tensor);
-    PyMem_Free(source);
+    free_source(source);
     end_callback(callback);
 }
 
@@ -566,11 +581,11 @@ static bool wait_for(struct device_place *place, ebb_activation activation) {
 }
 
 /* `data` is the tensor's first element; `size_bytes` are moved from where the layout begins. */
-static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, PyObject *producer, void *data,
-                      uint64_t size_bytes, const struct layout *layout, const struct recipe *recipe) {
+static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, PyObject *producer, uint64_t version,
+                      void *data, uint64_t size_bytes, const struct layout *layout, const struct recipe *recipe) {
     ebb_stream stream = 0;
     Packed *p = new_packed(h);
-    struct held_source *source = PyMem_Malloc(sizeof *source);
+    struct held_source *source = PyMem_Calloc(1, sizeof *source);
     uint64_t id = 0;
     ebb_offload_info info = {.struct_size = sizeof info};
     if (p == NULL || source == NULL) {
@@ -578,15 +593,18 @@ static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, Py
         Py_XDECREF(p);
         return PyErr_NoMemory();
     }
-    source->tensor = held_form(tensor, producer == Py_None);
+    const bool is_leaf = producer == Py_None;
+    source->tensor = held_form(tensor, is_leaf);
     source->packed = p;
     p->place = place;
+    p->version = version;
     p->size_bytes = size_bytes;
     p->layout = *layout;
     p->data = (const char *)data + layout->first_bytes;
-    if (source->tensor == NULL || !read_number(tensor, g_names.version, &p->version) ||
-        (p->name = name_of(h, producer)) == NULL || (p->record = record_of(h, p->name)) == NULL ||
-        (p->storage = use_storage(h, tensor, &id)) == 0 || !current_stream(h, place, &stream)) {
+    if (source->tensor == NULL || (p->name = name_of(h, producer)) == NULL ||
+        (p->record = record_of(h, p->name)) == NULL ||
+        (p->storage = use_storage(h, tensor, &id, is_leaf ? &source->storage : NULL)) == 0 ||
+        !current_stream(h, place, &stream)) {
         goto failed;
     }
     source->version = p->version;
@@ -600,7 +618,9 @@ static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, Py
         .deleter = give_up_source,
         .deleter_context = source,
         .storage_id = id,
-        .storage_version = p->version,
+        /* What no operation made may be filled anew without a version that tells, as a buffer for input between passes.
+         */
+        .storage_version = is_leaf ? (h->pass_count << 32U) + p->version : p->version,
         .placement = p->record->is_held ? EBB_PLACE_KEEP : EBB_PLACE_BY_POLICY,
     };
     if (recipe != NULL) {
@@ -637,8 +657,7 @@ static PyObject *move(Hooks *h, struct device_place *place, PyObject *tensor, Py
     }
     return (PyObject *)p;
 failed:
-    Py_XDECREF(source->tensor);
-    PyMem_Free(source);
+    free_source(source);
     p->source = NULL;
     leave_storage(h, p->storage, true);
     p->storage = 0;
@@ -676,6 +695,33 @@ static int never_moves(Hooks *h, PyObject *tensor, PyObject *producer, const voi
     return stays;
 }
 
+/* What lies as `layout` says from `view` on: moved, or passed through where it stays. */
+static PyObject *pack_at(Hooks *h, struct device_place *place, PyObject *tensor, PyObject *producer,
+                         const struct dl_tensor *view, uint64_t size_bytes, const struct layout *layout,
+                         const struct recipe *recipe) {
+    const bool is_leaf = producer == Py_None;
+    PyObject *task = PyObject_CallNoArgs(h->current_graph_task);
+    if (task == NULL) {
+        return NULL;
+    }
+    const bool in_backward = PyLong_AsLong(task) != -1;
+    Py_DECREF(task);
+    if (in_backward || place->runtime == NULL) {
+        return pass(h, tensor, is_leaf);
+    }
+    const int stays = never_moves(h, tensor, producer, view->data, size_bytes);
+    if (stays != 0) {
+        return stays < 0 ? NULL : pass(h, tensor, is_leaf);
+    }
+    uint64_t version = 0;
+    if (!read_number(tensor, g_names.version, &version)) {
+        PyErr_Clear(); /* of inference mode */
+        return pass(h, tensor, is_leaf);
+    }
+    return move(h, place, tensor, producer, version, (char *)view->data + view->byte_offset, size_bytes, layout,
+                recipe);
+}
+
 /* `recipe`: null where it cannot be computed again. */
 static PyObject *pack(Hooks *h, PyObject *tensor, const struct recipe *recipe) {
     if ((PyObject *)Py_TYPE(tensor) != h->tensor_type) {
@@ -711,23 +757,8 @@ static PyObject *pack(Hooks *h, PyObject *tensor, const struct recipe *recipe) {
         packed = ask_other(h, "pack_elsewhere", tensor);
         goto done;
     }
-    PyObject *task = PyObject_CallNoArgs(h->current_graph_task);
-    if (task == NULL) {
-        goto done;
-    }
-    const bool in_backward = PyLong_AsLong(task) != -1;
-    Py_DECREF(task);
-    if (in_backward || place->runtime == NULL) {
-        packed = pass(h, tensor, producer == Py_None);
-        goto done;
-    }
-    const int stays = never_moves(h, tensor, producer, view.data, size_bytes);
-    if (stays != 0) {
-        packed = stays < 0 ? NULL : pass(h, tensor, producer == Py_None);
-        goto done;
-    }
-    ++place->busy;
-    packed = move(h, place, tensor, producer, (char *)view.data + view.byte_offset, size_bytes, &layout, recipe);
+    ++place->busy; /* from before its runtime is looked at: what is asked meanwhile lets others run, who may close it */
+    packed = pack_at(h, place, tensor, producer, &view, size_bytes, &layout, recipe);
     --place->busy;
 done:
     Py_DECREF(producer);
@@ -878,8 +909,18 @@ static PyObject *reload(Hooks *h, Packed *p) {
         return NULL;
     }
     /* PyTorch may have written to what it was given, as to a gradient: the second time it is given a copy. */
-    const bool may_live_on = !p->is_recomputed && (enabled == Py_True || p->record->needs_copies || p->was_lent);
+    bool may_live_on = !p->is_recomputed && (enabled == Py_True || p->record->needs_copies || p->was_lent);
     Py_DECREF(enabled);
+    /* And so is a backward in Python, which may do that, the first time where the same bytes are saved for others, too.
+     */
+    if (!may_live_on && !p->is_recomputed && find_storage(h, p->storage)->users > 1) {
+        PyObject *may_write = PyObject_CallMethodNoArgs(h->other, g_names.may_write);
+        if (may_write == NULL) {
+            return NULL;
+        }
+        may_live_on = may_write == Py_True;
+        Py_DECREF(may_write);
+    }
     if (p->source == NULL && is_held_elsewhere(h, p->storage)) {
         p->record->is_held = true;
         ++p->record->held_count;
@@ -1031,6 +1072,7 @@ static PyObject *hooks_reset(Hooks *h, PyObject *Py_UNUSED(unused)) {
         }
     }
     h->thread = PyThread_get_thread_ident();
+    ++h->pass_count;
     PyDict_Clear(h->names);
     Py_RETURN_NONE;
 }
@@ -1238,6 +1280,7 @@ static PyTypeObject g_hooks_type = {
         "stays(t, data, bytes), is_of_parameter(node), hands_on(node type): what is never moved;\n"
         "new_bytes(size, device type, device id): memory for a reload without a slot;\n"
         "recompute(p): the tensor, computed again;\n"
+        "may_write(): whether what asks for a tensor now may write to it;\n"
         "changed(p, version): raises PyTorch's error; name_of_module(module, depth): its name.",
 };
 
@@ -1339,6 +1382,7 @@ PyMODINIT_FUNC PyInit__torch_hooks(void) {
         {&g_names.expired, "_expired"},
         {&g_names.is_conj, "is_conj"},
         {&g_names.is_neg, "is_neg"},
+        {&g_names.may_write, "may_write"},
     };
     for (size_t i = 0; i < sizeof k_names / sizeof k_names[0]; ++i) {
         *k_names[i].name = PyUnicode_InternFromString(k_names[i].text);

@@ -2,6 +2,7 @@
 
 import copy
 import fnmatch
+import functools
 import sys
 import threading
 import types
@@ -9,6 +10,7 @@ import types
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from ebb.torch import _settings
 from ebb.torch._offload import offload
 
 
@@ -24,7 +26,10 @@ class Attachment:
     """What attach() gave a model; detach() takes it back."""
 
     def __init__(self, model: torch.nn.Module, policy, options):
-        rules = [] if policy is None or isinstance(policy, str) else list(policy.items())
+        policy = _settings.rules(policy)
+        if policy == "remat":
+            raise ValueError('ebb: policy is "remat": which modules? Give a dictionary, as {"layers.*": "remat"}')
+        rules = [] if policy is None or isinstance(policy, str) else list(policy)
         moved = {pattern: value for pattern, value in rules if value != "remat"}
         self._options = {"policy": (moved or None) if rules else policy, **options}
         offload(model=model, **self._options)  # says what is wrong with them before anything is changed
@@ -108,7 +113,9 @@ def _recomputed(module):
         call = inner if self is module else types.MethodType(type(self).forward, self)
         if not torch.is_grad_enabled():
             return call(*args, **kwargs)
-        return checkpoint(call, *args, use_reentrant=False, **kwargs)
+        if kwargs:  # bound: they may have names that checkpoint's own have
+            call = functools.partial(call, **kwargs)
+        return checkpoint(call, *args, use_reentrant=False)
 
     return types.MethodType(forward, module)  # copied with its module; pickled by its name, which is that of the class's
 
@@ -126,6 +133,11 @@ def _is_running(wanted) -> bool:
     while frame is not None and frame is not wanted:
         frame = frame.f_back
     return frame is not None or wanted is None
+
+
+def _check(model) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"ebb: model is of type {type(model).__name__}: it is a module")
 
 
 def _find(model: torch.nn.Module) -> Attachment | None:
@@ -148,8 +160,7 @@ def attach(model: torch.nn.Module, *, policy=None, **options) -> Attachment:
     A deep copy of the model is attached, too; one that was pickled and loaded is not. Raises RuntimeError where the model is
     attached already. Attach before training starts: while other threads compute with the model it is not safe.
     """
-    if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"ebb: model is of type {type(model).__name__}: it is a module")
+    _check(model)
     if _find(model) is not None:
         raise RuntimeError("ebb: this model is attached already: call detach() first")
     return Attachment(model, policy, options)
@@ -157,6 +168,7 @@ def attach(model: torch.nn.Module, *, policy=None, **options) -> Attachment:
 
 def detach(model: torch.nn.Module) -> None:
     """Gives the model back as it was; nothing to do where it is not attached."""
+    _check(model)
     attachment = _find(model)
     if attachment is not None:
         attachment.detach()

@@ -7,7 +7,7 @@ from ebb.torch._frame import Frame
 from ebb.torch._settings import Settings
 
 
-def checkpoint(function, *args, **kwargs):
+def checkpoint(function, /, *args, **kwargs):
     """function(*args, **kwargs), of whose saved tensors each is kept, offloaded or computed again, as Ebb plans.
 
     Inside an offload() context it is that one's plan and policy, by whose values "remat" tensors are computed again; outside,

@@ -1,5 +1,7 @@
 """What is asked of tensors, nodes and modules beside the common case."""
 
+import weakref
+
 import torch
 
 # Nodes that hand on their input's elements, as a view or in another type.
@@ -78,20 +80,32 @@ class ModuleNames:
     """Names of a model's modules, below a top name if there is one, and where its buffers are."""
 
     def __init__(self, root: torch.nn.Module, top: str):
-        self._names = {
-            id(module): _clean(f"{top}.{path}".strip(".")) for path, module in root.named_modules()
-        }
-        self._with_buffers = [module for module in root.modules() if module._buffers]
+        self._root = weakref.ref(root)
+        self._top = top
+        self._names: dict[int, tuple[weakref.ref, str]] = {}  # by the module's identity, which may become another's
+        self._with_buffers: list[weakref.ref] = []
         self._buffers: set[int] = set()
+        self._look()
 
     def of(self, module) -> str:
-        name = self._names.get(id(module))
-        return name if name is not None else _clean(type(module).__name__)
+        known = self._names.get(id(module))
+        if known is None or known[0]() is not module:
+            # Of a model that was changed, or of none: then it has the name of its class.
+            self._names[id(module)] = (weakref.ref(module), _clean(type(module).__name__))
+            self._look()
+            known = self._names[id(module)]
+        return known[1]
+
+    def _look(self) -> None:
+        """At the model as it is now."""
+        for path, module in self._root().named_modules():
+            self._names[id(module)] = (weakref.ref(module), _clean(f"{self._top}.{path}".strip(".")))
+        self._with_buffers = [weakref.ref(module) for module in self._root().modules() if module._buffers]
 
     def look_at_buffers(self) -> None:
         self._buffers = {
-            address for module in self._with_buffers for buffer in module._buffers.values()
-            if (address := _address(buffer)) is not None
+            address for there in self._with_buffers if (module := there()) is not None
+            for buffer in module._buffers.values() if (address := _address(buffer)) is not None
         }
 
     def is_in_buffer(self, data: int) -> bool:

@@ -75,6 +75,8 @@ class offload:
 
     @_not_traced
     def __exit__(self, *raised):
+        if not self._is_entered:
+            raise RuntimeError("ebb: this offload() is not entered: there is nothing to leave")
         self._is_entered = False
         torch._C._autograd._pop_saved_tensors_default_hooks()
         _process.leave()

@@ -1,27 +1,25 @@
 """Optimizer state in host memory between steps."""
 
 import collections
+import dataclasses
 import weakref
 
 import torch
 
 from ebb import _library
-from ebb.torch import _process
-from ebb.torch._session import Session
-from ebb.torch._settings import Settings
+from ebb.torch import _process, _settings
+from ebb.torch._session import DEFAULT_FLOOR_BYTES, Session
 
 
 class OptimizerOffload:
     """What offload_optimizer() gave an optimizer; detach() takes it back."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, host_memory: int | None, floor: int):
+    def __init__(self, optimizer: torch.optim.Optimizer, settings: _settings.Settings):
         # A runtime of its own: what is moved here has no order that a training step would be learned by. Compute goes on
         # behind the copies, so that the memory is free for the next forward pass.
-        self.session = Session(
-            Settings(policy="offload", host_memory=host_memory, floor=floor, more=(("source_bytes", _library.SOURCES_NONE),))
-        )
-        self._optimizer = optimizer
-        self._floor = floor
+        self.session = Session(dataclasses.replace(settings, more=(("source_bytes", _library.SOURCES_NONE),)))
+        self.optimizer = optimizer
+        self._floor = DEFAULT_FLOOR_BYTES if settings.floor is None else settings.floor
         self._away: dict[int, tuple[torch.Tensor, object]] = {}  # by the tensor's identity
         self._handles = [
             optimizer.register_step_pre_hook(lambda *_: self.bring_back()),
@@ -35,23 +33,25 @@ class OptimizerOffload:
 
     def bring_back(self) -> None:
         """All state is in its tensors again: for reading or changing it between steps."""
-        away, self._away = self._away, {}
         with torch.enable_grad():  # in memory of its own: it will be held
-            for tensor, packed in away.values():
+            while self._away:  # one by one: what an exception leaves away comes back the next time
+                key, (tensor, packed) = next(iter(self._away.items()))
                 tensor.data = self.session.hooks.unpack(packed)
+                del self._away[key]
 
     def _own(self, optimizer, state_dict):
-        """What was handed out is the caller's: the next step empties the tensors of the optimizer."""
+        """What was handed out is the caller's, all of one step: the next one empties the large tensors of the optimizer."""
         def own(value):
-            return value.clone() if isinstance(value, torch.Tensor) and value.nbytes >= self._floor else value
+            return value.clone() if isinstance(value, torch.Tensor) else value
 
-        state = {key: {name: own(value) for name, value in values.items()} for key, values in state_dict["state"].items()}
+        state = {key: {name: own(value) for name, value in values.items()} if isinstance(values, dict) else own(values)
+                 for key, values in state_dict["state"].items()}
         return {**state_dict, "state": state}
 
     def move_away(self) -> None:
         """Its tensors are empty until bring_back(), which a step, state_dict() and load_state_dict() call."""
-        there = [tensor for state in self._optimizer.state.values() for tensor in state.values()
-                 if isinstance(tensor, torch.Tensor) and tensor.nbytes >= self._floor and id(tensor) not in self._away]
+        there = [tensor for state in self.optimizer.state.values() if isinstance(state, dict) for tensor in state.values()
+                 if self._is_large(tensor) and id(tensor) not in self._away]
         users = collections.Counter(_storage(tensor) for tensor in there)
         for tensor in there:
             # Of a storage that others live in nothing would be freed, and they would part from each other.
@@ -59,6 +59,10 @@ class OptimizerOffload:
                 packed = self.session.hooks.pack(tensor.detach())
                 self._away[id(tensor)] = (tensor, packed)
                 tensor.data = tensor.new_empty(0)
+        self.session.begin_step()  # or its runtime would remember all of them as of one
+
+    def _is_large(self, value) -> bool:
+        return isinstance(value, torch.Tensor) and value.layout == torch.strided and value.nbytes >= self._floor
 
     def statistics(self) -> dict:
         """Counters by device, as of ebb.torch.statistics()."""
@@ -70,6 +74,7 @@ class OptimizerOffload:
         for handle in handles:
             handle.remove()
         self.bring_back()
+        _process.is_detached(self)
         self.session.close()
 
 
@@ -79,11 +84,17 @@ def _storage(tensor) -> int:
 
 
 def offload_optimizer(optimizer: torch.optim.Optimizer, *, host_memory: int | None = None,
-                      floor: int = 1 << 20) -> OptimizerOffload:
-    """State tensors of at least `floor` bytes live in pinned host memory between steps, and are back during step().
+                      floor: int | None = None) -> OptimizerOffload:
+    """State tensors of at least `floor` bytes (1 MiB by default) live in pinned host memory between steps, and are back
+    during step().
 
     Bit-identical. state_dict() and load_state_dict() see all of it; a step that a gradient scaler skips moves nothing; state
     that is made at the first step is moved from then on. What reads optimizer.state itself between steps finds empty tensors:
     bring_back() first. host_memory caps the pinned memory, in bytes. Not thread-safe, as optimizers are not.
     """
-    return OptimizerOffload(optimizer, host_memory, floor)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"ebb: optimizer is of type {type(optimizer).__name__}: it is one of torch.optim.Optimizer")
+    if _process.is_offloaded(optimizer):
+        raise RuntimeError("ebb: the state of this optimizer is offloaded already: call detach() first")
+    settings = _settings.checked(policy="offload", device_memory=None, host_memory=host_memory, verify=False, floor=floor)
+    return OptimizerOffload(optimizer, settings)

@@ -86,6 +86,14 @@ def close_with_the_rest(state_offload) -> None:
     _of_optimizers.add(state_offload)
 
 
+def is_detached(state_offload) -> None:
+    _of_optimizers.discard(state_offload)
+
+
+def is_offloaded(optimizer) -> bool:
+    return any(state_offload.optimizer is optimizer for state_offload in _of_optimizers)
+
+
 def step() -> None:
     """Ends a step where no optimizer of PyTorch does: a training step is one update of the parameters."""
     for session in list(_sessions.values()):

@@ -15,7 +15,7 @@ from ebb.torch._agreement import Agreement
 from ebb.torch._settings import Settings
 
 _CPU, _CUDA = 1, 2  # of DLPack
-_DEFAULT_FLOOR_BYTES = 1 << 20
+DEFAULT_FLOOR_BYTES = 1 << 20
 
 
 class Session:
@@ -41,7 +41,7 @@ class Session:
             other=self,
             current_graph_task=torch._C._current_graph_task_id,
             grad_enabled=torch.is_grad_enabled,
-            floor_bytes=settings.floor if settings.floor is not None else _DEFAULT_FLOOR_BYTES,
+            floor_bytes=settings.floor if settings.floor is not None else DEFAULT_FLOOR_BYTES,
         )
 
     # ------------------------------------------------------------------------------------------------- steps --
@@ -54,6 +54,11 @@ class Session:
         for runtime in self._runtimes.values():
             if runtime.statistics()["live_activations"] == 0:
                 runtime.step()
+
+    def begin_step(self) -> None:
+        """Without the end of one that others would learn from."""
+        for runtime in self._runtimes.values():
+            runtime.step()
 
     def end_step(self) -> None:
         self._optimizer_seen = True
@@ -149,6 +154,11 @@ class Session:
 
     def changed(self, packed, version: int):
         raise RuntimeError(_graph.changed_text(packed.tensor, packed.name, version, packed.version))
+
+    def may_write(self) -> bool:
+        """A backward in Python may, or hand it on as a gradient that others are added to; PyTorch's own do neither."""
+        node = torch._C._current_autograd_node()
+        return node is None or isinstance(node, torch._C._FunctionBase)
 
     def new_bytes(self, size_bytes: int, device_type: int, ordinal: int):
         device = torch.device("cpu") if device_type == _CPU else torch.device("cuda", ordinal)

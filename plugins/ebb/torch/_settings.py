@@ -32,10 +32,10 @@ class Settings:
 def checked(*, policy, device_memory, host_memory, verify, floor) -> Settings:
     """Raises TypeError, ValueError or EbbError, which name the option."""
     settings = Settings(
-        policy=_rules(policy),
+        policy=rules(policy),
         device_memory=_bytes("device_memory", device_memory),
         host_memory=_bytes("host_memory", host_memory),
-        verify=bool(verify),
+        verify=_switch("verify", verify),
         floor=_bytes("floor", floor),
     )
     _try(settings)
@@ -52,16 +52,25 @@ def _bytes(name: str, value) -> int | None:
     return value
 
 
-def _rules(policy):
+def _switch(name: str, value) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"ebb: {name} is {value!r}: it is True or False")
+    return value
+
+
+def rules(policy):
+    """A policy as Settings has it."""
     if policy is None or isinstance(policy, str):
+        if policy is not None and "\0" in policy:
+            raise ValueError(f"ebb: policy is {policy!r}: it has a character of no text")
         return policy
     if not isinstance(policy, collections.abc.Mapping):
         raise TypeError(f"ebb: policy is of type {type(policy).__name__}: it is a word or a dictionary of patterns")
     for pattern, value in policy.items():
         if not isinstance(pattern, str) or not isinstance(value, str):
             raise TypeError(f"ebb: policy has {pattern!r}: {value!r}: both are strings")
-        if set(pattern) & set(",="):
-            raise ValueError(f"ebb: policy has the pattern {pattern!r}: patterns have no commas and no equals signs")
+        if set(pattern + value) & set(",=\0"):
+            raise ValueError(f"ebb: policy has {pattern!r}: {value!r}: neither may have commas or equals signs")
     return tuple(policy.items())
 
 

@@ -53,6 +53,30 @@ def test_dropout_is_the_same_again():
     assert same(train(make, batch), train(attached(make, policy={"1": "remat"}), batch))
 
 
+def test_arguments_may_have_the_names_of_checkpoints():
+    class Named(torch.nn.Module):
+        def forward(self, x, debug=False, early_stop=None, use_reentrant=1.0, function=0.0):
+            return x * (2.0 if debug else 1.0) * early_stop * use_reentrant + function
+
+    given = {"debug": True, "early_stop": torch.tensor(3.0), "use_reentrant": 5.0, "function": 7.0}
+
+    class Top(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.named = Named()
+
+        def forward(self, x):
+            return self.named(x, **given)
+
+    top = Top()
+    ebb.torch.attach(top, policy={"named": "remat"}, floor=FLOOR_BYTES)
+    x = torch.ones(64, requires_grad=True)
+    y = top(x)
+    y.sum().backward()
+    assert torch.equal(y.detach(), torch.full((64,), 37.0)) and torch.equal(x.grad, torch.full((64,), 30.0))
+    assert torch.equal(ebb.torch.checkpoint(Named(), x, **given).detach(), y.detach())
+
+
 def test_detach_gives_it_back():
     model = Decoder()
     before = {name: dict(module.__dict__) for name, module in model.named_modules()}

@@ -288,6 +288,74 @@ def test_a_gradient_that_is_a_slot_does_not_change_what_comes_after():
     del more
 
 
+def test_a_backward_that_gives_away_what_others_saved_too(context):
+    """exp() saves its result, which the function behind it saves once more and gives as its gradient, to which that of the
+    product is added."""
+    class Gives(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return ctx.saved_tensors[0]
+
+    def run(context):
+        torch.manual_seed(0)
+        x = torch.randn(64, 64, requires_grad=True)
+        with context():
+            h = x.exp()
+            product = h * 2
+            loss = Gives.apply(h).sum() + product.sum()
+            del h, product
+            more = [torch.randn(64, 64, requires_grad=True).exp() for _ in range(8)]
+        loss.backward()
+        del more
+        return [x.grad]
+
+    alike(run, context)
+
+
+@pytest.mark.parametrize("fill", [lambda x: x.numpy().fill(5), lambda x: x.data.fill_(5)], ids=["numpy", "data"])
+def test_an_input_that_is_filled_anew_while_an_older_graph_is_alive(context, fill):
+    """Nothing tells PyTorch, whose gradient is that of what is there."""
+    def run(context):
+        torch.manual_seed(0)
+        x = torch.ones(64, 64)
+        w = torch.randn(64, 64, requires_grad=True)
+        with context():
+            first = (x * w).sum()
+            more = [torch.randn(64, 64, requires_grad=True).exp() for _ in range(8)]
+        fill(x)
+        with context():
+            second = (x * w).sum()
+            more += [torch.randn(64, 64, requires_grad=True).exp() for _ in range(8)]
+        second.backward()
+        del first, more
+        return [w.grad]
+
+    alike(run, context)
+
+
+@pytest.mark.parametrize("replace", ["data", "set_"])
+def test_an_input_that_loses_its_memory_while_it_is_copied(replace):
+    """The copy reads on from what is not the tensor's any more; this ended the process."""
+    w = torch.full((1,), 2.0, requires_grad=True)
+    graphs = []
+    for _ in range(60):
+        x = torch.ones(880 << 10)
+        with offload(device_memory=64 << 20):
+            y = x * w
+        if replace == "data":
+            x.data = torch.empty(0)
+        else:
+            x.set_(torch.empty(0))
+        graphs = graphs[-6:] + [y]
+        del x, y
+    del graphs
+
+
 def test_close_while_others_train():
     """Their passes go on, with Ebb or without."""
     over = threading.Event()

@@ -122,6 +122,49 @@ def test_a_step_that_raises():
     offload.detach()
 
 
+def test_an_interrupt_loses_nothing(monkeypatch):
+    """While state comes back: what came stays, the rest comes back the next time."""
+    plain, plain_optimizer = make()
+    model, optimizer = make()
+    offload = ebb.torch.offload_optimizer(optimizer, floor=1024)
+    for m, o in ((plain, plain_optimizer), (model, optimizer)):
+        step(m, o, 1)
+    count = len(away(optimizer))
+    assert count > 2
+
+    class Interrupted:
+        """The hooks, until the second tensor is asked for."""
+
+        def __init__(self, hooks):
+            self.hooks, self.left = hooks, 1
+
+        def unpack(self, packed):
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+            return self.hooks.unpack(packed)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(offload.session, "hooks", Interrupted(offload.session.hooks))
+        with pytest.raises(KeyboardInterrupt):
+            step(model, optimizer, 2)
+    assert len(away(optimizer)) == count - 1
+    assert same_state(optimizer, plain_optimizer)
+    for m, o in ((plain, plain_optimizer), (model, optimizer)):
+        step(m, o, 2)
+    assert same_parameters(model, plain) and same_state(optimizer, plain_optimizer)
+
+
+def test_a_state_dict_is_of_one_step():
+    model, optimizer = make()
+    ebb.torch.offload_optimizer(optimizer, floor=1024)
+    step(model, optimizer, 1)
+    state = optimizer.state_dict()["state"]
+    before = copy.deepcopy(state)
+    step(model, optimizer, 2)
+    assert all(torch.equal(state[p][k], before[p][k]) for p in state for k in state[p])
+
+
 def test_with_activations():
     def run(context, offloads):
         model, optimizer = make()
