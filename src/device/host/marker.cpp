@@ -9,17 +9,19 @@ namespace ebb {
 
 void marker::pass() noexcept {
     if (timed_) {
-        time_ns_ = static_cast<uint64_t>(
-            std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+        const std::chrono::nanoseconds now = std::chrono::steady_clock::now().time_since_epoch();
+        time_ns_.store(static_cast<uint64_t>(now.count()), std::memory_order_relaxed);
     }
     // Sequentially consistent on purpose: notify_all looks at the count of waiters right after, and a store that is
     // still on its way then would lose the wakeup.
     passed_.store(1, std::memory_order_seq_cst);
+    const unordered_section section;  // the count of waiters orders nobody
     passed_.notify_all();
 }
 
 void marker::wait() const noexcept {
     while (passed_.load(std::memory_order_acquire) == 0) {
+        const unordered_section section;
         passed_.wait(0, std::memory_order_acquire);
     }
 }

@@ -18,14 +18,14 @@ public:
     [[nodiscard]] bool passed() const noexcept { return passed_.load(std::memory_order_acquire) != 0; }
     void wait() const noexcept;
     // Nanoseconds on the steady clock; meaningful for timed markers that were passed.
-    [[nodiscard]] uint64_t time_ns() const noexcept { return time_ns_; }
+    [[nodiscard]] uint64_t time_ns() const noexcept { return time_ns_.load(std::memory_order_relaxed); }
 
 private:
     friend class marker_pool;
     std::atomic<uint32_t> passed_{0};
     std::atomic<uint32_t> holders_{0};
     bool timed_ = false;
-    uint64_t time_ns_ = 0;
+    std::atomic<uint64_t> time_ns_{0};  // read behind passed_
     marker *next_free_ = nullptr;
 };
 
