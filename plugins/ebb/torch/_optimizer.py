@@ -88,9 +88,10 @@ def offload_optimizer(optimizer: torch.optim.Optimizer, *, host_memory: int | No
     """State tensors of at least `floor` bytes (1 MiB by default) live in pinned host memory between steps, and are back
     during step().
 
-    Bit-identical. state_dict() and load_state_dict() see all of it; a step that a gradient scaler skips moves nothing; state
-    that is made at the first step is moved from then on. What reads optimizer.state itself between steps finds empty tensors:
-    bring_back() first. host_memory caps the pinned memory, in bytes. Not thread-safe, as optimizers are not.
+    Bit-identical. state_dict() and load_state_dict() see all of it, and what state_dict() gives is a copy; a step that a
+    gradient scaler skips moves nothing; state that is made at the first step is moved from then on. What reads
+    optimizer.state itself between steps finds empty tensors: bring_back() first. host_memory caps the pinned memory, in
+    bytes. Not thread-safe, as optimizers are not.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"ebb: optimizer is of type {type(optimizer).__name__}: it is one of torch.optim.Optimizer")

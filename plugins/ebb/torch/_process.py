@@ -1,6 +1,7 @@
 """What all contexts of a process share: its sessions, the hooks on modules and optimizers, steps and reports."""
 
 import atexit
+import contextlib
 import os
 import threading
 import weakref
@@ -131,6 +132,15 @@ def _lose_all() -> None:
         session.lose()
 
 
-atexit.register(close)
+def _at_exit() -> None:
+    # What a backward pass that raised left undone lies in PyTorch's queue, and this takes it out. PyTorch would free it
+    # when Python is gone already, which ends the process with a segmentation fault; so it is with save_on_cpu() of its own.
+    if _sessions:
+        with contextlib.suppress(RuntimeError), torch.enable_grad():
+            torch.zeros(1, device="cpu", requires_grad=True).sum().backward()
+    close()
+
+
+atexit.register(_at_exit)
 os.register_at_fork(after_in_child=_lose_all)
 register_optimizer_step_post_hook(lambda optimizer, args, kwargs: step())

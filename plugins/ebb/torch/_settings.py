@@ -70,7 +70,7 @@ def rules(policy):
         if not isinstance(pattern, str) or not isinstance(value, str):
             raise TypeError(f"ebb: policy has {pattern!r}: {value!r}: both are strings")
         if set(pattern + value) & set(",=\0"):
-            raise ValueError(f"ebb: policy has {pattern!r}: {value!r}: neither may have commas or equals signs")
+            raise ValueError(f"ebb: policy has the pattern {pattern!r} with {value!r}: neither has commas or equals signs")
     return tuple(policy.items())
 
 

@@ -53,6 +53,30 @@ def test_dropout_is_the_same_again():
     assert same(train(make, batch), train(attached(make, policy={"1": "remat"}), batch))
 
 
+def test_what_is_wrong_is_said_at_once():
+    model = Decoder()
+    for policy, kind, text in (("remat", ValueError, "which modules"), (5, TypeError, "of type int"), ([("a", "remat")], TypeError, "of type list"),
+                               ({0: "remat"}, TypeError, "both are strings"), ({"a,b": "remat"}, ValueError, "commas"),
+                               ({"a": "keep\0"}, ValueError, "commas"), ("off\0load", ValueError, "no text")):
+        with pytest.raises(kind, match=text):
+            ebb.torch.attach(model, policy=policy)
+    with pytest.raises(TypeError, match="verify is 'no'"):
+        ebb.torch.attach(model, verify="no")
+    for wrong in (3, None):
+        with pytest.raises(TypeError, match="model is of type"):
+            ebb.torch.detach(wrong)
+
+
+def test_a_module_that_is_added_later_has_its_name():
+    model = torch.nn.Sequential(torch.nn.Tanh())
+    ebb.torch.attach(model, policy="offload", floor=FLOOR_BYTES)
+    x = torch.randn(64, 64, requires_grad=True)
+    model(x).sum().backward()
+    model.add_module("later", torch.nn.Sequential(torch.nn.Tanh()))
+    model(x).sum().backward()
+    assert "later.0" in ebb.torch.report()
+
+
 def test_arguments_may_have_the_names_of_checkpoints():
     class Named(torch.nn.Module):
         def forward(self, x, debug=False, early_stop=None, use_reentrant=1.0, function=0.0):

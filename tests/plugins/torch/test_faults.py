@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 import threading
 import time
 
@@ -356,8 +357,51 @@ def test_an_input_that_loses_its_memory_while_it_is_copied(replace):
     del graphs
 
 
+def test_an_exception_that_takes_a_graph_with_it(context):
+    """What is computed already goes while the exception is on its way, after its sources were given up."""
+    def fails():
+        time.sleep(0.02)
+        ebb.torch.statistics()
+        raise ValueError("on purpose")
+
+    for _ in range(20):
+        x = torch.randn(64, 64, requires_grad=True)
+        with pytest.raises(ValueError, match="on purpose"), context():
+            more = [torch.randn(64, 64, requires_grad=True).exp().sum() for _ in range(20)]
+            del more
+            (x.exp().tanh().sin().exp().tanh().sin() * torch.randn(64, 64, requires_grad=True).exp()) + fails()
+
+
+def test_a_context_that_was_not_entered_is_not_left(context):
+    never = context()
+    with context():
+        with pytest.raises(RuntimeError, match="not entered"):
+            never.__exit__(None, None, None)
+        y = torch.randn(64, 64, requires_grad=True).exp()
+    y.sum().backward()
+
+
+def test_a_tensor_of_inference_mode_is_an_argument_as_any():
+    with torch.inference_mode():
+        scale = torch.full((64, 64), 2.0)
+    x = torch.randn(64, 64, requires_grad=True)
+    with offload():
+        y = ebb.torch.checkpoint(lambda x, scale: x.exp() + scale.sum().item(), x, scale)
+    y.sum().backward()
+    assert torch.equal(x.grad, x.detach().exp())
+
+
 def test_close_while_others_train():
     """Their passes go on, with Ebb or without."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        train_beside_close()
+    finally:
+        sys.setswitchinterval(before)
+
+
+def train_beside_close():
     over = threading.Event()
     wrong = []
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import gc
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -37,6 +39,23 @@ def test_a_dropped_graph_gives_everything_back():
         del loss
         gc.collect()
         assert live() == 0
+
+
+def test_a_process_whose_backward_raised_ends_as_it_should():
+    """PyTorch ends it with a segmentation fault, in which what it has left is freed when Python is gone."""
+    program = """
+import torch, ebb.torch
+w = torch.full((1,), 2.0, requires_grad=True)
+kept = []
+for _ in range(4):
+    x = torch.ones(880 << 10)
+    with ebb.torch.offload(policy="keep"):
+        kept.append(x * w)
+    x.data = torch.empty(0)
+sum(y.sum() for y in kept).backward()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "must match the size" in done.stderr, done.stderr
 
 
 def test_an_exception_in_forward():

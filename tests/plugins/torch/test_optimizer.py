@@ -165,6 +165,48 @@ def test_a_state_dict_is_of_one_step():
     assert all(torch.equal(state[p][k], before[p][k]) for p in state for k in state[p])
 
 
+def test_what_is_wrong_is_said_at_once():
+    _, optimizer = make()
+    for wrong, kind in (({"host_memory": -1}, ValueError), ({"host_memory": "x"}, TypeError), ({"host_memory": 1.5}, TypeError),
+                        ({"floor": 0}, ValueError), ({"floor": "1"}, TypeError), ({"floor": True}, TypeError)):
+        with pytest.raises(kind, match=f"ebb: {next(iter(wrong))} is"):
+            ebb.torch.offload_optimizer(optimizer, **wrong)
+    with pytest.raises(TypeError, match="ebb: optimizer is of type int"):
+        ebb.torch.offload_optimizer(3)
+    offload = ebb.torch.offload_optimizer(optimizer)
+    with pytest.raises(RuntimeError, match="offloaded already"):
+        ebb.torch.offload_optimizer(optimizer)
+    offload.detach()
+    ebb.torch.offload_optimizer(optimizer).detach()
+
+
+def test_state_that_is_no_dense_tensor():
+    def run(with_ebb):
+        torch.manual_seed(0)
+        table = torch.nn.Embedding(64, 64, sparse=True)
+        optimizer = torch.optim.SGD(table.parameters(), lr=0.1, momentum=0.9)
+        optimizer.state["of the user"] = 3
+        if with_ebb:
+            ebb.torch.offload_optimizer(optimizer, floor=1)
+        for seed in range(3):
+            torch.manual_seed(seed)
+            optimizer.zero_grad()
+            table(torch.randint(64, (8,))).square().sum().backward()
+            optimizer.step()
+        assert optimizer.state_dict()["state"]["of the user"] == 3
+        return table.weight.detach()
+
+    assert torch.equal(run(False), run(True))
+
+
+def test_steps_are_counted_and_forgotten():
+    model, optimizer = make()
+    offload = ebb.torch.offload_optimizer(optimizer, floor=1024)
+    for seed in range(5):
+        step(model, optimizer, seed)
+    assert offload.statistics()["cpu"]["steps"] == 5
+
+
 def test_with_activations():
     def run(context, offloads):
         model, optimizer = make()
