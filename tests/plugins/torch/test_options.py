@@ -1,6 +1,7 @@
 """Options are checked where they are given."""
 
 import pytest
+import torch
 
 import ebb.torch
 
@@ -28,3 +29,21 @@ def test_what_cannot_be_is_named(options, kind, says):
 def test_a_word_that_is_no_option():
     with pytest.raises(TypeError, match="unexpected keyword argument 'polcy'"):
         ebb.torch.offload(polcy="keep")
+
+
+@pytest.mark.parametrize(("floor", "moves"), [({"floor": 4096}, True), ({"floor": 4097}, False), ({}, False)])
+def test_below_the_floor_nothing_moves(floor, moves):
+    x = torch.randn(1024, requires_grad=True)
+    with ebb.torch.offload(policy="offload", **floor):
+        y = (x * 2).exp()
+    assert ebb.torch.statistics().get("cpu", {}).get("live_activations", 0) == moves
+    y.sum().backward()
+
+
+@pytest.mark.parametrize("more", [0, -4])
+def test_the_floor_is_a_mib_by_default(more):
+    x = torch.randn((1 << 18) + more // 4, requires_grad=True)
+    with ebb.torch.offload(policy="offload"):
+        y = (x * 2).exp()
+    assert ebb.torch.statistics().get("cpu", {}).get("live_activations", 0) == (more == 0)
+    y.sum().backward()
