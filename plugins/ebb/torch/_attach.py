@@ -10,7 +10,7 @@ import types
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from ebb.torch import _settings
+from ebb.torch import _buffers, _settings
 from ebb.torch._offload import offload
 
 
@@ -115,7 +115,10 @@ def _recomputed(module):
             return call(*args, **kwargs)
         if kwargs:  # bound: they may have names that checkpoint's own have
             call = functools.partial(call, **kwargs)
-        return checkpoint(call, *args, use_reentrant=False)
+        if torch.compiler.is_compiling():  # there a checkpoint has no contexts
+            return checkpoint(call, *args, use_reentrant=False)
+        buffers = _buffers.of(self)
+        return checkpoint(call, *args, use_reentrant=False, context_fn=lambda: (buffers.noted(), buffers.as_before()))
 
     return types.MethodType(forward, module)  # copied with its module; pickled by its name, which is that of the class's
 

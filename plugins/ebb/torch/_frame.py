@@ -5,6 +5,8 @@ import contextlib
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from ebb.torch import _buffers
+
 
 class _Enough(Exception):
     """All tensors that were wanted have been saved again: what comes behind need not be computed."""
@@ -25,10 +27,15 @@ class Frame:
                         for leaf, is_tensor in zip(leaves, self._is_tensor)]
         self._inputs = tuple(leaf for leaf, is_tensor in zip(self._leaves, self._is_tensor) if is_tensor)
         self._autocast = _autocast_now()
+        self._buffers = _buffers.of(function)
         self._count = 0
         self._wanted: set[int] = set()
         self._wanted_bytes = 0
         self._values: dict[int, torch.Tensor] = {}
+
+    def first_call(self):
+        """Around the function's first call."""
+        return self._buffers.noted()
 
     def pack(self, tensor):
         index, self._count = self._count, self._count + 1
@@ -67,6 +74,7 @@ class Frame:
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._random.restored())
+            stack.enter_context(self._buffers.as_before())
             for autocast in self._autocast:
                 stack.enter_context(autocast())
             stack.enter_context(torch.enable_grad())

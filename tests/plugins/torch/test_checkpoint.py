@@ -123,3 +123,99 @@ def test_without_a_context_and_without_gradients():
     y.backward()
     with torch.no_grad():
         assert not ebb.torch.checkpoint(torch.exp, x).requires_grad
+
+
+class Counted(torch.nn.Module):
+    """Its result depends on buffers, of which it changes one in place and puts another in the place of one."""
+
+    def __init__(self, elements=64):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.linspace(-1, 1, 64))
+        self.norm = torch.nn.BatchNorm1d(64)
+        self.register_buffer("mean", torch.zeros(elements))
+        self.register_buffer("calls", torch.ones(()))
+        self.register_buffer("same_mean", self.mean, persistent=False)
+        self.adds = 0.1
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.calls = self.calls + 1
+            if self.adds:
+                self.mean[:64] += self.adds * x.mean(0)
+        return (self.norm(x) * self.weight * self.calls + self.same_mean[:64]).sin().exp()
+
+
+def counted(call, elements=64):
+    torch.manual_seed(0)
+    return Counted(elements), torch.randn(3, 128, 64), call
+
+
+def stepped(module, batches, call, passes=1):
+    results = []
+    for x in batches:
+        x = x.clone().requires_grad_()
+        loss = call(module, call(module, x)).sum()
+        for last in range(passes - 1, -1, -1):
+            loss.backward(retain_graph=last > 0)
+        results += [x.grad, *(p.grad.clone() for p in module.parameters()), *(b.clone() for b in module.buffers())]
+        module.zero_grad()
+        ebb.torch.step()
+    return results
+
+
+def remat(module, x):
+    with offload("*=remat")():
+        return ebb.torch.checkpoint(module, x)
+
+
+def remat_of_a_partial(module, x):
+    with offload("*=remat")():
+        return ebb.torch.checkpoint(functools.partial(module.forward, x=x))
+
+
+def attached(module, x):
+    ebb.torch.attach(module, policy={"*": "remat"}, floor=FLOOR_BYTES)
+    try:
+        return module(x)
+    finally:
+        ebb.torch.detach(module)
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("call", [remat, remat_of_a_partial, attached])
+@pytest.mark.parametrize("elements", [64, 1 << 19])
+def test_buffers_are_as_they_were_and_change_once(call, passes, elements):
+    """PyTorch's checkpoint changes running statistics twice, and computes again with those of after the first time."""
+    plain, again = (stepped(*counted(how, elements), passes) for how in (plainly_called, call))
+    for one, other in zip(plain, again, strict=True):
+        assert torch.equal(one, other)
+
+
+def plainly_called(module, x):
+    return module(x)
+
+
+def test_a_large_buffer_that_changes_late_is_told():
+    module, batches, call = counted(remat, 1 << 19)
+    module.adds = 0
+    stepped(module, batches, call)
+    module.adds = 0.1
+    with pytest.raises(RuntimeError, match="Counted is to be .* buffer 'mean' has been changed in place"):
+        stepped(module, batches, call)
+    module.zero_grad()
+    stepped(module, batches, call)
+
+
+def changed_meanwhile(call, elements):
+    module, (x, *_), call = counted(call, elements)
+    module.adds = 0
+    loss = call(module, x).sum()
+    module.mean += 1
+    loss.backward()
+    return module.weight.grad
+
+
+def test_a_buffer_that_somebody_changes_meanwhile():
+    assert torch.equal(changed_meanwhile(plainly_called, 64), changed_meanwhile(remat, 64))
+    with pytest.raises(RuntimeError, match="Counted is to be .* buffer 'mean' has been changed in place"):
+        changed_meanwhile(remat, 1 << 19)
