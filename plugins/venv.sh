@@ -36,7 +36,9 @@ if [ ! -e "$venv/complete" ]; then
 fi
 
 # Isolation would fetch the build backend again, which is there.
-export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+if command -v ccache >/dev/null; then
+    export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+fi
 "$python" -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall \
     "$root/plugins" >&2
 echo "$python"

@@ -18,8 +18,10 @@ def run(*arguments, without=()):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_all_modes(dtype):
-    done = run(*SMALL, "--json", "--dtype", dtype)
+def test_all_modes(dtype, tmp_path):
+    text = tmp_path / "text"
+    text.write_text("ebb and flow, " * 100)  # a few steps learn something of it, whatever else is in the repository
+    done = run(*SMALL, "--json", "--dtype", dtype, "--text", str(text))
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(done.stdout)
     assert result["losses_are_the_same"]
