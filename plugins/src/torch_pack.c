@@ -102,7 +102,7 @@ static bool describe(Packed *p, const struct saved *s, uint64_t *storage_id) {
     if (p->record == NULL) {
         return false;
     }
-    p->storage = use_storage(&h->storages, s->tensor, storage_id, is_leaf(s) ? &p->source->storage : NULL);
+    p->storage = use_storage(&h->storages, s->tensor, storage_id, &p->source->storage);
     return p->storage != 0;
 }
 

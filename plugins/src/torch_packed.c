@@ -51,7 +51,7 @@ void give_up_source(void *context) {
         } else if (version != source->version) {
             source->packed->changed_to = version;
         }
-        if (!hold_weakly(&source->packed->hooks->storages, source->packed->storage, source->tensor)) {
+        if (!hold_weakly(&source->packed->hooks->storages, source->packed->storage, source->storage)) {
             PyErr_WriteUnraisable(source->tensor);
         }
         source->packed->source = NULL;

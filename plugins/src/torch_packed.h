@@ -14,7 +14,7 @@
 /* A source that Ebb holds until it is given up. */
 struct held_source {
     PyObject *tensor;
-    PyObject *storage; /* of a tensor that may be given another one meanwhile; else null */
+    PyObject *storage; /* the tensor may be given another one meanwhile */
     uint64_t version;
     struct packed *packed; /* null when that is gone */
 };

@@ -55,10 +55,7 @@ uintptr_t use_storage(struct storages *s, PyObject *tensor, uint64_t *id, PyObje
     ++known->users;
     ++known->sources;
     *id = known->id;
-    if (held != NULL) {
-        *held = Py_NewRef(storage);
-    }
-    Py_DECREF(storage);
+    *held = storage;
     return address;
 failed:
     Py_DECREF(storage);
@@ -68,20 +65,18 @@ failed:
     return 0;
 }
 
-bool hold_weakly(struct storages *s, uintptr_t address, PyObject *tensor) {
+bool hold_weakly(struct storages *s, uintptr_t address, PyObject *storage) {
     struct known_storage *known = find_storage(s, address);
     --known->sources;
     if (known->type != NULL) {
         return true;
     }
-    PyObject *storage = PyObject_CallMethodNoArgs(tensor, g_names.untyped_storage);
-    PyObject *handle = storage == NULL ? NULL : PyObject_CallMethodNoArgs(storage, g_names.weak_ref);
+    PyObject *handle = PyObject_CallMethodNoArgs(storage, g_names.weak_ref);
     if (handle != NULL) {
         known = find_storage(s, address); /* a call of Python's may have moved it */
         known->handle = handle;
         known->type = Py_NewRef(Py_TYPE(storage));
     }
-    Py_XDECREF(storage);
     return handle != NULL;
 }
 

@@ -23,15 +23,14 @@ struct storages {
     uint64_t last_id;
 };
 
-/* One user more of the tensor's storage, which `held` then holds, if it is not null; 0 with an exception when that
- * cannot be had. */
+/* One user more of the tensor's storage, which `held` then holds; 0 with an exception when that cannot be had. */
 uintptr_t use_storage(struct storages *s, PyObject *tensor, uint64_t *id, PyObject **held);
 
 /* One user less; `with_source`: one whose source is still held. Nothing to do where the address is 0. */
 void leave_storage(struct storages *s, uintptr_t address, bool with_source);
 
 /* Before the source in it goes, while others may still name the storage. False with an exception. */
-bool hold_weakly(struct storages *s, uintptr_t address, PyObject *tensor);
+bool hold_weakly(struct storages *s, uintptr_t address, PyObject *storage);
 
 /* Whether somebody else holds the storage, though all sources in it were given up. */
 bool is_held_elsewhere(struct storages *s, uintptr_t address);
