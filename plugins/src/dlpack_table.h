@@ -7,6 +7,7 @@
 
 enum { k_dl_major = 1 };
 enum { k_dl_cpu = 1, k_dl_cuda = 2 };
+enum { k_dl_complex = 5 };
 
 struct dl_version {
     uint32_t major, minor;

@@ -213,8 +213,9 @@ static PyObject *pack_plain(Hooks *h, struct saved *s, bool readable) {
     if (!readable || s->size_bytes < h->floor_bytes) {
         return pass(h, s->tensor, is_leaf(s));
     }
-    /* Bits of the tensor that its bytes do not have. */
-    if (is_true(s->tensor, g_names.is_neg) || is_true(s->tensor, g_names.is_conj)) {
+    /* Bits of the tensor that its bytes do not have; one of them only where elements are complex. */
+    if (is_true(s->tensor, g_names.is_neg) ||
+        (s->view.type.code == k_dl_complex && is_true(s->tensor, g_names.is_conj))) {
         return PyErr_Occurred() ? NULL : ask_other(h, "pack_odd", s->tensor);
     }
     struct device_place *place = find_place(&h->places, s->view.device);
