@@ -53,32 +53,33 @@ void pinned_arena::add_unused_block() {
     unused_blocks_ = static_cast<uint32_t>(blocks_.size() - 1);
 }
 
-inline pinned_arena::block_id pinned_arena::new_block(uint64_t size_bytes, sub_allocator::segment_id first) {
+// Before a block's memory is taken: its record may want heap memory.
+inline void pinned_arena::keep_unused_block() {
     if (unused_blocks_ == k_none) {
         add_unused_block();
     }
+}
+
+inline pinned_arena::block_id pinned_arena::new_block(uint64_t size_bytes, sub_allocator::segment_id first) noexcept {
     const block_id id = unused_blocks_;
     unused_blocks_ = blocks_[id].more;
     blocks_[id] = {size_bytes, first, k_none, 1};
-    return id;
-}
-
-inline void pinned_arena::count_block(uint64_t size_bytes, uint32_t extents) noexcept {
     ++statistics_.block_count;
-    statistics_.extent_count += extents;
+    ++statistics_.extent_count;
     statistics_.requested_bytes += size_bytes;
     statistics_.requested_peak_bytes = std::max(statistics_.requested_peak_bytes, statistics_.requested_bytes);
     if (statistics_.mapped_bytes == statistics_.mapped_peak_bytes) {
         statistics_.requested_at_mapped_peak_bytes =
             std::max(statistics_.requested_at_mapped_peak_bytes, statistics_.requested_bytes);
     }
+    return id;
 }
 
 pinned_arena::block_id pinned_arena::allocate_block(uint64_t size_bytes, std::vector<ticket> &waits) {
     EBB_CHECK(size_bytes > 0);
+    keep_unused_block();
     const uint64_t rounded_bytes = page_up(size_bytes);
     if (const auto piece = sub_.allocate(rounded_bytes, fit_rule::best, waits)) {
-        count_block(size_bytes, 1);
         return new_block(size_bytes, piece->segment);
     }
     return allocate_with_growth(size_bytes, rounded_bytes, waits);
@@ -92,9 +93,20 @@ pinned_arena::block_id pinned_arena::allocate_with_growth(uint64_t size_bytes, u
         return k_none;
     }
     block_id id = k_none;
+    const size_t waits_before = waits.size();
+    try {
+        take_extents(id, size_bytes, rounded_bytes, waits);
+    } catch (...) {
+        give_back(id, waits, waits_before);
+        throw;
+    }
+    return id;
+}
+
+void pinned_arena::take_extents(block_id &id, uint64_t size_bytes, uint64_t rounded_bytes, std::vector<ticket> &waits) {
     uint32_t last = k_none;
-    uint32_t extents = 0;
-    for (uint64_t left_bytes = rounded_bytes; left_bytes > 0; ++extents) {
+    for (uint64_t left_bytes = rounded_bytes; left_bytes > 0;) {
+        keep_unused_extent();
         auto piece = sub_.allocate(left_bytes, fit_rule::best, waits);
         if (!piece) {
             piece = sub_.allocate_largest(left_bytes, waits);
@@ -107,21 +119,36 @@ pinned_arena::block_id pinned_arena::allocate_with_growth(uint64_t size_bytes, u
             last = add_extent(id, last, piece->segment);
         }
     }
-    count_block(size_bytes, extents);
-    return id;
 }
 
-// Appends to the block's list behind `last` (k_none: right behind the record). Returns the new end of the list.
-uint32_t pinned_arena::add_extent(block_id id, uint32_t last, sub_allocator::segment_id segment) {
+// The heap had nothing left in the middle of it. Its memory is free behind who had it before, as the tickets say; where
+// those are more than a set holds, it stays taken.
+void pinned_arena::give_back(block_id id, const std::vector<ticket> &waits, size_t first_wait) noexcept {
+    ticket_set behind;
+    bool known = id != k_none;
+    for (size_t w = first_wait; w < waits.size(); ++w) {
+        known = known && behind.add(waits[w]);
+    }
+    if (known) {
+        free(id, behind);
+    }
+}
+
+void pinned_arena::keep_unused_extent() {
     if (unused_extents_ == k_none) {
         extents_.emplace_back();
         unused_extents_ = static_cast<uint32_t>(extents_.size() - 1);
     }
+}
+
+// Appends to the block's list behind `last` (k_none: right behind the record). Returns the new end of the list.
+uint32_t pinned_arena::add_extent(block_id id, uint32_t last, sub_allocator::segment_id segment) noexcept {
     const uint32_t index = unused_extents_;
     unused_extents_ = extents_[index].next;
     extents_[index] = {segment, k_none};
     (last == k_none ? blocks_[id].more : extents_[last].next) = index;
     ++blocks_[id].extent_count;
+    ++statistics_.extent_count;
     return index;
 }
 
@@ -260,18 +287,18 @@ void pinned_arena::refuse_frozen(uint64_t wanted_bytes) noexcept {
 }
 
 bool pinned_arena::map_slab(uint64_t size_bytes) {
+    const uint32_t region = sub_.prepare_region();
+    if (region >= slabs_.size()) {
+        slabs_.resize(region + 1);
+    }
     result<void *> mapped = device_.map_host(size_bytes);
     if (!mapped.ok()) {
         pinning_status_ = mapped.why();
         note_refused_growth(size_bytes, refusal_kind::pinning, statistics_.cap_bytes);
         return false;
     }
-    const slab added{static_cast<std::byte *>(mapped.value()), size_bytes};
-    const uint32_t region = sub_.add_region(added.data, size_bytes);
-    if (region >= slabs_.size()) {
-        slabs_.resize(region + 1);
-    }
-    slabs_[region] = added;
+    slabs_[region] = {static_cast<std::byte *>(mapped.value()), size_bytes};
+    sub_.add_region(slabs_[region].data, size_bytes);
     ++statistics_.slab_count;
     statistics_.mapped_bytes += size_bytes;
     if (statistics_.mapped_bytes > statistics_.mapped_peak_bytes) {
@@ -324,6 +351,7 @@ status pinned_arena::reserve(uint64_t size_bytes) {
 
 uint64_t pinned_arena::trim(std::vector<ticket> &waits) {
     uint64_t trimmed_bytes = 0;
+    trimmed_.reserve(trimmed_.size() + slabs_.size());
     for (uint32_t region = 0; region < slabs_.size(); ++region) {
         slab &candidate = slabs_[region];
         if (candidate.size_bytes == 0 || !sub_.region_idle(region)) {

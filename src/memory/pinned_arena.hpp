@@ -129,10 +129,13 @@ private:
     void note_refused_growth(uint64_t size_bytes, refusal_kind kind, uint64_t limit_bytes);
     [[nodiscard]] status growth_failure(uint64_t wanted_bytes) const;
 
+    void take_extents(block_id &id, uint64_t size_bytes, uint64_t rounded_bytes, std::vector<ticket> &waits);
+    void give_back(block_id id, const std::vector<ticket> &waits, size_t first_wait) noexcept;
     void add_unused_block();
-    block_id new_block(uint64_t size_bytes, sub_allocator::segment_id first);
-    uint32_t add_extent(block_id id, uint32_t last, sub_allocator::segment_id segment);
-    void count_block(uint64_t size_bytes, uint32_t extents) noexcept;
+    void keep_unused_block();
+    block_id new_block(uint64_t size_bytes, sub_allocator::segment_id first) noexcept;
+    void keep_unused_extent();
+    uint32_t add_extent(block_id id, uint32_t last, sub_allocator::segment_id segment) noexcept;
     [[nodiscard]] const block &live(block_id id) const noexcept;
 
     device &device_;

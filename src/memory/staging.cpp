@@ -72,6 +72,7 @@ staging::slot_id staging::allocate_slot(uint64_t size_bytes, const void *like, s
     if (footprint_bytes < size_bytes) {
         return k_none;  // near 2^64
     }
+    keep_spare_slot();
     auto piece = sub_.allocate(footprint_bytes, fit_rule::oldest, waits);
     if (!piece && !block_taken_ && !frozen_ && held_bytes_ <= cap_bytes_ &&
         footprint_bytes <= cap_bytes_ - held_bytes_) {
@@ -92,6 +93,7 @@ staging::slot_id staging::allocate_slot(uint64_t size_bytes, const void *like, s
 staging::slot_id staging::adopt(void *memory, uint64_t footprint_bytes, uint64_t size_bytes, const void *like) {
     EBB_CHECK(memory != nullptr && offset_of(memory) == 0 && size_bytes > 0);
     EBB_CHECK(footprint_bytes >= slot_footprint_bytes(size_bytes, like));
+    keep_spare_slot();
     hold(footprint_bytes);
     used(footprint_bytes);
     const slot_id id = new_slot(static_cast<std::byte *>(memory) + offset_of(like), size_bytes, footprint_bytes);
@@ -104,12 +106,16 @@ void staging::used(uint64_t footprint_bytes) noexcept {
     used_peak_bytes_ = std::max(used_peak_bytes_, used_bytes_);
 }
 
-staging::slot_id staging::new_slot(std::byte *data, uint64_t size_bytes, uint64_t footprint_bytes) {
+// Before the memory of a slot is taken: its record may want heap memory.
+void staging::keep_spare_slot() {
     if (unused_slots_ == k_none) {
         EBB_CHECK(slots_.size() < k_none);
         slots_.emplace_back();
         unused_slots_ = static_cast<uint32_t>(slots_.size() - 1);
     }
+}
+
+staging::slot_id staging::new_slot(std::byte *data, uint64_t size_bytes, uint64_t footprint_bytes) noexcept {
     const slot_id id = unused_slots_;
     slot &fresh = slots_[id];
     unused_slots_ = fresh.next_unused;
@@ -162,6 +168,7 @@ std::optional<staging::slot_id> staging::allocate_in(pool_id id, uint64_t size_b
                                                      std::vector<ticket> &waits) {
     const uint64_t footprint_bytes = slot_footprint_bytes(size_bytes, like);
     slot_pool &owner = *pools_[id];
+    keep_spare_slot();
     const auto piece = owner.sub.allocate(footprint_bytes, fit_rule::oldest, waits);
     if (!piece) {
         return std::nullopt;
@@ -175,6 +182,9 @@ std::optional<staging::slot_id> staging::allocate_in(pool_id id, uint64_t size_b
 
 bool staging::grow_pool(pool_id id, uint64_t footprint_bytes, uint64_t piece_bytes, std::vector<ticket> &waits) {
     const uint64_t wanted_bytes = std::max(piece_bytes, aligned_down(sub_.free_bytes() / 2));
+    slot_pool &owner = *pools_[id];
+    owner.sub.prepare_region();
+    owner.pieces.reserve(owner.pieces.size() + 1);
     auto piece = sub_.allocate(std::max(footprint_bytes, wanted_bytes), fit_rule::oldest, waits);
     if (!piece && footprint_bytes < wanted_bytes) {
         piece = sub_.allocate(footprint_bytes, fit_rule::oldest, waits);
@@ -182,7 +192,6 @@ bool staging::grow_pool(pool_id id, uint64_t footprint_bytes, uint64_t piece_byt
     if (!piece) {
         return false;
     }
-    slot_pool &owner = *pools_[id];
     owner.sub.add_region(piece->data, piece->size_bytes);
     owner.pieces.push_back(piece->segment);
     owner.size_bytes += piece->size_bytes;
@@ -236,22 +245,23 @@ status staging::add_device_region(uint64_t size_bytes) {
         return {code::out_of_device_memory, fmt::format("staging: {} bytes wanted in one piece, at most {} can be had",
                                                         size_bytes, sub_.max_region_bytes())};
     }
+    const uint32_t number = sub_.prepare_region();
+    if (number >= regions_.size()) {
+        regions_.resize(number + 1);
+    }
     result<void *> memory = device_.alloc_device(size_bytes);
     if (!memory.ok()) {
         return memory.why();
     }
     ++device_allocation_count_;
-    const region added{static_cast<std::byte *>(memory.value()), size_bytes};
-    const uint32_t number = sub_.add_region(added.data, size_bytes);
-    if (number >= regions_.size()) {
-        regions_.resize(number + 1);
-    }
-    regions_[number] = added;
+    regions_[number] = {static_cast<std::byte *>(memory.value()), size_bytes};
+    sub_.add_region(regions_[number].data, size_bytes);
     hold(size_bytes);
     return {};
 }
 
 void staging::prepare_block(std::vector<ticket> &waits) {
+    retired_.reserve(retired_.size() + regions_.size());
     for (uint32_t number = 0; number < regions_.size(); ++number) {
         region &candidate = regions_[number];
         if (candidate.size_bytes != 0 && sub_.region_idle(number)) {

@@ -136,7 +136,8 @@ private:
     status free_retired();  // what prepare_block() put aside
     // k_none when there is no room (an optional would go through memory).
     [[nodiscard]] slot_id allocate_slot(uint64_t size_bytes, const void *like, std::vector<ticket> &waits);
-    slot_id new_slot(std::byte *data, uint64_t size_bytes, uint64_t footprint_bytes);
+    void keep_spare_slot();
+    slot_id new_slot(std::byte *data, uint64_t size_bytes, uint64_t footprint_bytes) noexcept;
     [[nodiscard]] const slot &live(slot_id id) const noexcept;
     void hold(uint64_t size_bytes) noexcept;
     void used(uint64_t footprint_bytes) noexcept;

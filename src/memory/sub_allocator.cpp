@@ -127,11 +127,13 @@ EBB_HOT_INLINE void sub_allocator::recycle(uint32_t index) noexcept {
     recycled_nodes_ = index;
 }
 
+// The others follow the nodes' number, and not each its own: where the heap has nothing left for one of them, the next
+// call finds what was had for the rest.
 void sub_allocator::add_spare_node() {
     EBB_CHECK(nodes_.size() < k_none - k_class_count);
+    runs_.resize(k_class_count + nodes_.size() + 1);
+    more_tickets_.resize(nodes_.size() + 1);
     nodes_.emplace_back();
-    runs_.emplace_back();
-    more_tickets_.emplace_back();
     recycle(static_cast<uint32_t>(nodes_.size() - 1));
 }
 
@@ -159,10 +161,7 @@ EBB_HOT_INLINE void sub_allocator::append_tickets(uint32_t index, std::vector<ti
 
 // ---- Regions -------------------------------------------------------------------------------------------------
 
-uint32_t sub_allocator::add_region(std::byte *data, uint64_t size_bytes) {
-    const uint64_t granules = size_bytes >> granule_shift_;
-    EBB_CHECK(granules > 0 && granules <= k_max_granules);
-    EBB_CHECK((reinterpret_cast<uintptr_t>(data) & granule_mask_) == 0);
+uint32_t sub_allocator::prepare_region() {
     uint32_t region = 0;  // regions are few, so a search for a number out of service is cheap
     while (region < regions_.size() && regions_[region].granules != 0) {
         ++region;
@@ -171,6 +170,14 @@ uint32_t sub_allocator::add_region(std::byte *data, uint64_t size_bytes) {
         regions_.emplace_back();
     }
     keep_spare_node();
+    return region;
+}
+
+uint32_t sub_allocator::add_region(std::byte *data, uint64_t size_bytes) {
+    const uint64_t granules = size_bytes >> granule_shift_;
+    EBB_CHECK(granules > 0 && granules <= k_max_granules);
+    EBB_CHECK((reinterpret_cast<uintptr_t>(data) & granule_mask_) == 0);
+    const uint32_t region = prepare_region();
     const uint32_t index = spare_node();
     node &whole = nodes_[index];
     whole = node{};
@@ -241,11 +248,14 @@ void sub_allocator::restart_region(uint32_t region) {
 
 void sub_allocator::remove_region(uint32_t region, std::vector<ticket> &waits) {
     EBB_CHECK(region_idle(region));
-    uint32_t index = first_node(region);
-    unlist(index);  // an idle region is one run
+    const uint32_t first = first_node(region);
+    for (uint32_t index = first; index != k_edge; index = nodes_[index].neighbour[1]) {
+        append_tickets(index, waits);
+    }
+    unlist(first);  // an idle region is one run
+    uint32_t index = first;
     while (index != k_edge) {
         const uint32_t above = nodes_[index].neighbour[1];
-        append_tickets(index, waits);
         recycle(index);
         index = above;
     }
@@ -339,9 +349,13 @@ EBB_HOT_INLINE uint32_t sub_allocator::consume(uint32_t near, uint32_t forward, 
                 break;
             }
             left -= nodes[at].granules;
-            const uint32_t absorbed = at;
             at = nodes[at].neighbour[forward];
+        }
+        // The tickets may have wanted heap memory: only from here on is anything changed.
+        for (uint32_t absorbed = nodes[near].neighbour[forward]; absorbed != at;) {
+            const uint32_t next = nodes[absorbed].neighbour[forward];
             recycle(absorbed);
+            absorbed = next;
         }
     }
     if (left > 0) {
@@ -370,8 +384,8 @@ EBB_HOT_INLINE std::optional<sub_allocator::piece> sub_allocator::take(uint32_t 
     const run old = run_of(first_node);
     const uint32_t rest = old.granules - granules;
     const uint32_t forward = nodes_[first_node].age <= nodes_[old.last].age ? 1 : 0;  // eat from the older end
-    unlist(first_node);
     const uint32_t block = consume(forward == 1 ? first_node : old.last, forward, granules, waits);
+    unlist(first_node);  // not before: a call that fails changes nothing
     if (rest > 0) {
         const uint32_t near = nodes_[block].neighbour[forward];
         const uint32_t new_first = forward == 1 ? near : first_node;

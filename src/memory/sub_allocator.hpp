@@ -12,7 +12,8 @@
 // Free ranges ("runs") are listed by size class: a class spans 1/32 of its size, so the first run of the next class
 // fits and is at most that much larger than needed. Within a class, first freed is first taken. An allocation is cut
 // from the end of the run whose bytes were freed earlier. Nodes and lists are index-linked and recycled: once as many
-// segments have existed as ever will at a time, nothing is allocated.
+// segments have existed as ever will at a time, nothing is allocated. Where the heap has nothing left, a call throws
+// and has changed nothing, but for tickets appended.
 #pragma once
 
 #include <array>
@@ -46,6 +47,8 @@ public:
     // The memory stays the caller's. Its start must be aligned to the granule, and it is not larger than the largest
     // region. Returns the region's number.
     uint32_t add_region(std::byte *data, uint64_t size_bytes);
+    // The number that the next region will have: adding it then needs no heap memory.
+    uint32_t prepare_region();
     [[nodiscard]] bool region_idle(uint32_t region) const noexcept;  // no block in use
     // Idle regions whose bytes were all freed behind one timeline become one segment again, behind the last of its
     // points: what is cut from them next depends on nothing that was cut before.

@@ -8,21 +8,12 @@
 #include <cstdlib>
 #include <new>
 
+#include "heap_limit.hpp"
 #include "uncounted.hpp"
 
 namespace ebb::test {
 
 inline std::atomic<uint64_t> allocation_count{0};
-inline thread_local uint64_t allocations_left = ~uint64_t{0};
-
-// While it lives, the calling thread gets heap memory `allowed` times and then none.
-class no_heap_memory {
-public:
-    explicit no_heap_memory(uint64_t allowed = 0) noexcept { allocations_left = allowed; }
-    ~no_heap_memory() { allocations_left = ~uint64_t{0}; }
-    no_heap_memory(const no_heap_memory &) = delete;
-    no_heap_memory &operator=(const no_heap_memory &) = delete;
-};
 
 inline void *counted_allocation(std::size_t size_bytes, std::size_t alignment) noexcept {
     if (uncounted_depth == 0) {

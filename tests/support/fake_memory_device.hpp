@@ -12,6 +12,7 @@
 
 #include "base/check.hpp"
 #include "device/device.hpp"
+#include "heap_limit.hpp"
 
 namespace ebb {
 
@@ -110,6 +111,7 @@ private:
 
     // A sanitizer's shadow memory leaves no terabytes of address space: then addresses that no process has.
     void *reserve(uint64_t size_bytes) {
+        const test::heap_memory_again for_the_mapping;
         void *data = ::mmap(nullptr, size_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (data == MAP_FAILED) {
             data = reinterpret_cast<void *>(next_address_);

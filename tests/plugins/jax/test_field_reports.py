@@ -341,17 +341,25 @@ def test_the_report_has_bytes_and_times_by_name(slow):
     ebb.jax.configure(**{f"host_{slow}_bytes_per_second": 16 << 20}, sample_every=1)
     program = with_work_behind(offload(mlp_layer))
     x = normal(3, 512, WIDTH)  # what is smaller the thread copies itself, and nothing hides it
+    def times_of(name, calls, size):
+        found = re.search(rf"^mlp_layer/{name} +{calls} +0 +{calls} +0 +{size} +{size} +{size} +([\d.]+) +([\d.]+)$",
+                          ebb.jax.report(), re.MULTILINE)
+        assert found, ebb.jax.report()
+        return map(float, found.groups())
+
     for _ in range(8):
         jax.block_until_ready(program(P, x))
-    report = ebb.jax.report()
-    assert re.search("7 training steps, times from [67] sampled steps", report), report
-    for name, size in (("up", "2.0"), ("down", "0.5")):
-        found = re.search(rf"^mlp_layer/{name} +8 +0 +8 +0 +{size} +{size} +{size} +([\d.]+) +([\d.]+)$", report,
-                          re.MULTILINE)
-        assert found, report
-        hidden, exposed = map(float, found.groups())
-        # What leaves slowly does so behind the work; for what comes back slowly there is nothing left to hide it.
-        assert (hidden if slow == "d2h" else exposed) > 0, report
+    assert re.search("7 training steps, times from [67] sampled steps", ebb.jax.report()), ebb.jax.report()
+    times_of("up", 8, "2.0")
+    times_of("down", 8, "0.5")
+    # What leaves slowly does so behind the work; for what comes back slowly there is nothing left to hide it. On a busy
+    # machine not in every step.
+    for calls in range(8, 100):
+        hidden, exposed = zip(times_of("up", calls, r"[\d.]+"), times_of("down", calls, r"[\d.]+"))
+        if min(hidden if slow == "d2h" else exposed) > 0:
+            break
+        jax.block_until_ready(program(P, x))
+    assert min(hidden if slow == "d2h" else exposed) > 0, ebb.jax.report()
 
 
 # G6

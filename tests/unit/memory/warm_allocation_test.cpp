@@ -100,6 +100,7 @@ TEST_F(warm_allocation, arena_that_refuses) {
     for (int i = 0; i < 64; ++i) {
         ASSERT_TRUE(arena.allocate(1ULL << 20U, waits_).has_value());
     }
+    ASSERT_FALSE(arena.allocate(1ULL << 20U, waits_).has_value());  // its record is there for the next one
     // A try that the device refuses may allocate its words; the many refusals between tries may not.
     int without_a_try = 0;
     for (int i = 0; i < 1000; ++i) {
