@@ -83,7 +83,8 @@ enum {
     EBB_DEVICE_ERROR = 9,          /* the device refused a call; the text has its reason */
     EBB_DATA_MISMATCH = 10,        /* verify mode: a checksum differs */
     EBB_UNSUPPORTED = 11,          /* not on this device, or not in this build */
-    EBB_INTERNAL = 12              /* an exception or a broken invariant of ours: please report it */
+    EBB_INTERNAL = 12              /* an exception (no heap memory is one) or a broken invariant of ours: please report
+                                      it. An offload has taken nothing; after any other call close the runtime */
 };
 
 /* The constant's name ("EBB_NO_SLOT"), or "EBB_UNKNOWN_STATUS". Never null. */
