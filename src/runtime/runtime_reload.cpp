@@ -173,9 +173,9 @@ status runtime::make_slot(activation &a, bool &room, bool may_drop) {
         // The allocator's memory may be used behind the home stream's point now.
         ticket allocated;
         EBB_TRY(lines_.mark(supply_.home, allocated));
+        waits_.push_back(allocated);  // first: where the heap has nothing left, the slot would have no owner
         a.slot = staging_->adopt(supply_.memory, supply_.footprint_bytes, a.size_bytes, a.data);
         supply_ = {};
-        waits_.push_back(allocated);
         a.has_slot = room = true;
         hold_slot(a.slot);
         return {};

@@ -341,6 +341,7 @@ def test_the_report_has_bytes_and_times_by_name(slow):
     ebb.jax.configure(**{f"host_{slow}_bytes_per_second": 16 << 20}, sample_every=1)
     program = with_work_behind(offload(mlp_layer))
     x = normal(3, 512, WIDTH)  # what is smaller the thread copies itself, and nothing hides it
+
     def times_of(name, calls, size):
         found = re.search(rf"^mlp_layer/{name} +{calls} +0 +{calls} +0 +{size} +{size} +{size} +([\d.]+) +([\d.]+)$",
                           ebb.jax.report(), re.MULTILINE)

@@ -147,6 +147,20 @@ TEST_P(refused_heap, staging_holds_what_its_slots_take_and_no_more) {
     EXPECT_GT(refused_, 200U);
 }
 
+// Memory of the caller's allocator: it is the area's only once the slot is there.
+TEST_P(refused_heap, adopted_memory_is_counted_once) {
+    fake_memory_device device;
+    staging area(device, 1 << 20);
+    for (uint64_t slots = 1; slots <= 20; ++slots) {
+        auto *const memory = reinterpret_cast<void *>(slots << 32U);  // never touched
+        const auto slot = despite_refusals(refused_, [&] { return area.adopt(memory, 1024, 600, nullptr); });
+        EXPECT_EQ(area.data(slot), memory);
+        EXPECT_EQ(area.used_bytes(), slots * 1024);
+        EXPECT_EQ(area.held_bytes(), slots * 1024);
+    }
+    EXPECT_GE(refused_, 5U);
+}
+
 // Small slabs: blocks of many extents.
 TEST_P(refused_heap, an_arena_loses_no_memory) {
     fake_memory_device device;
